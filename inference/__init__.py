@@ -1,0 +1,1 @@
+"""Between the agent and its model: relay, capture, routing, workers."""

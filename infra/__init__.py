@@ -1,0 +1,1 @@
+"""The command line and the local stack. May import anything; nothing imports it."""

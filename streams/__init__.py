@@ -1,0 +1,1 @@
+"""Stream processors: raw events become clean, joined, queryable trajectories."""
