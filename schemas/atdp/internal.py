@@ -1,0 +1,165 @@
+"""Records that headrace's own processors exchange, in the same form as the protocol's."""
+
+from datetime import datetime
+
+from schemas.atdp.record import doc, record
+from schemas.atdp.types import Coordinates, Feedback, RewardStatus
+
+
+@record
+class Alias:
+    """Where a step that feedback may name by another id lies."""
+
+    alias: str = doc("HMAC of tenant, kind of id and id")
+    tenant_id: str = doc("owner")
+    step_id: str = doc("the step")
+    trajectory_id: str = doc("its trajectory")
+    recorded_at: datetime = doc("when the step began")
+
+
+@record
+class UnresolvedFeedback:
+    """Feedback whose step is found by alias only."""
+
+    alias: str = doc("HMAC of tenant, kind of id and id")
+    feedback: Feedback = doc("the feedback as it came in")
+    raw: Coordinates | None = doc("raw record it was made from", None)
+
+
+@record
+class RewardRef:
+    """A reward that counts, at the revision that counts."""
+
+    reward_id: str = doc("the reward")
+    revision: int = doc("its revision")
+
+
+@record
+class TrajectorySummary:
+    """What is known of a trajectory once all its events so far are joined."""
+
+    trajectory_id: str = doc("the trajectory")
+    tenant_id: str = doc("owner")
+    task_key: str | None = doc("what is being attempted", None)
+    agent_id: str | None = doc("which agent", None)
+    num_steps: int = doc("number of steps, further attempts not counted", 0)
+    num_rewards: int = doc("number of rewards that are not retracted", 0)
+    started_at: datetime | None = doc("start of the first step", None)
+    last_step_at: datetime | None = doc("end of the last step", None)
+    reward: float | None = doc("the reward that counts", None)
+    reward_status: RewardStatus = doc("how settled it is", RewardStatus.NONE)
+    reward_policy: str = doc("name and version of the policy that chose it")
+    outcome: str | None = doc("outcome of the last step", None)
+    first_policy_version: int | None = doc("policy version of the first step", None)
+    last_policy_version: int | None = doc("policy version of the last step", None)
+    training_eligible: bool = doc("every step may be learned from", False)  # noqa: FBT003
+    closed_at: datetime | None = doc("when it closed, in event time", None)
+    close_reason: str | None = doc("event, final_reward or idle", None)
+    replay_epoch: int = doc("number of the processing that made it", 0)
+
+
+@record
+class Sample:
+    """A closed trajectory with its reward, ready to be learned from."""
+
+    sample_id: str = doc("hash of step ids, effective reward revisions and reward policy")
+    tenant_id: str = doc("owner")
+    trajectory_id: str = doc("the trajectory")
+    task_key: str | None = doc("what was attempted", None)
+    step_ids: tuple[str, ...] = doc("steps in order", ())
+    rewards: tuple[RewardRef, ...] = doc("rewards that count", ())
+    reward: float | None = doc("the reward", None)
+    reward_policy: str = doc("name and version of the policy that chose it")
+    reward_status: RewardStatus = doc("how settled it is", RewardStatus.NONE)
+    eligible: bool = doc("may be trained on", False)  # noqa: FBT003
+    reasons: tuple[str, ...] = doc("why it may not be trained on", ())
+    oldest_policy_version: int | None = doc("oldest version among the steps", None)
+    newest_policy_version: int | None = doc("newest version among the steps", None)
+    closed_at: datetime = doc("when the trajectory closed")
+    replay_epoch: int = doc("number of the processing that made it", 0)
+    replayed: bool = doc("made again by a replay of records handled before", False)  # noqa: FBT003
+
+
+@record
+class Tick:
+    """Time passes on a partition, so that idle trajectories close."""
+
+    partition: int = doc("partition of the trajectory topics")
+    at: datetime = doc("wall time of the ticker")
+
+
+@record
+class DeadLetter:
+    """A record that can never be processed. Holds no payload; the original stays where it was."""
+
+    dead_letter_id: str = doc("hash of group and coordinates")
+    group: str = doc("consumer group that gave up")
+    source: Coordinates = doc("the record")
+    reason: str = doc("from the closed list in schemas/errors")
+    field: str | None = doc("name of the schema field, never a value", None)
+    tenant_id: str | None = doc("owner, where it could be read", None)
+    num_bytes: int = doc("size of the record's value", 0)
+    occurred_at: datetime = doc("when it was given up")
+
+
+@record
+class Quarantined:
+    """A record that redaction could not be sure about. Holds the original; read with care."""
+
+    quarantine_id: str = doc("hash of coordinates")
+    tenant_id: str | None = doc("owner, where it could be read", None)
+    source: Coordinates = doc("the raw record")
+    reason: str = doc("from the closed list in schemas/errors")
+    occurred_at: datetime = doc("when it was set aside")
+    value: bytes = doc("the record's value, original text")
+
+
+@record
+class KeyRecord:
+    """A key of the gateway. The key itself is never stored."""
+
+    key_id: str = doc("id")
+    key_hash: str = doc("SHA-256 of the key")
+    tenant_id: str = doc("owner; a key belongs to one tenant")
+    scopes: tuple[str, ...] = doc("what it may do", ())
+    agent_id: str | None = doc("agent that uses it", None)
+    rater_id: str | None = doc("rater that feedback through it is ascribed to", None)
+    created_at: datetime = doc("when it was made")
+    revoked_at: datetime | None = doc("when it stopped being good", None)
+
+
+@record
+class PartitionOffset:
+    """An offset on one partition of one topic."""
+
+    topic: str = doc("topic name")
+    partition: int = doc("partition number")
+    offset: int = doc("offset")
+
+
+@record
+class Replay:
+    """A processing of a group begins anew."""
+
+    group: str = doc("consumer group")
+    epoch: int = doc("1, then higher for each replay")
+    committed_before: tuple[PartitionOffset, ...] = doc("offsets committed before the reset", ())
+    started_at: datetime = doc("when it was ordered")
+
+
+@record
+class AuditEvent:
+    """Somebody or something acted."""
+
+    audit_id: str = doc("id")
+    actor: str = doc("who")
+    action: str = doc("what, such as replay.started")
+    subject: str = doc("to what")
+    details: str = doc("JSON object without payload text", "{}")
+    occurred_at: datetime = doc("when")
+
+
+__all__ = [
+    "Alias", "AuditEvent", "DeadLetter", "KeyRecord", "PartitionOffset", "Quarantined", "Replay",
+    "RewardRef", "Sample", "Tick", "TrajectorySummary", "UnresolvedFeedback",
+]  # fmt: skip

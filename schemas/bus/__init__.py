@@ -1,0 +1,31 @@
+"""The only way onto a topic.
+
+`api` says what a bus can do, `kafka` does it with librdkafka, `memory` does it in process for
+unit tests. One contract suite runs over both.
+"""
+
+from schemas.bus.api import (
+    Admin,
+    Bus,
+    Consumer,
+    Delivery,
+    Position,
+    Producer,
+    Received,
+    Record,
+    deliver,
+    partition_for,
+)
+
+__all__ = [
+    "Admin",
+    "Bus",
+    "Consumer",
+    "Delivery",
+    "Position",
+    "Producer",
+    "Received",
+    "Record",
+    "deliver",
+    "partition_for",
+]

@@ -1,0 +1,46 @@
+"""One root secret a deployment, one derived key per tenant and purpose.
+
+The root secret is generated once, stored with mode 0600, and never leaves its file.
+Every process that must compute the same digest (gateway, redaction) reads the same file.
+"""
+
+import hashlib
+import hmac
+import os
+from pathlib import Path
+
+from schemas.errors import ConfigError
+
+ROOT_BYTES = 32
+
+
+def create_root_secret(path: Path) -> None:
+    """Write a new root secret unless the file exists. Durable before it returns."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return
+    with os.fdopen(handle, "wb") as file:
+        file.write(os.urandom(ROOT_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def load_root_secret(path: Path) -> bytes:
+    """Read the root secret; a ConfigError says how to make one."""
+    try:
+        secret = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"The root secret cannot be read from {path}. Run `headrace up` once to create it, "
+            "or set HEADRACE_SECRET_FILE to the file that the other services use."
+        ) from error
+    if len(secret) < ROOT_BYTES:
+        raise ConfigError(f"The root secret in {path} is shorter than {ROOT_BYTES} bytes.")
+    return secret
+
+
+def tenant_key(root: bytes, tenant_id: str, purpose: str) -> bytes:
+    """The 32-byte key of one tenant for one purpose (HKDF-expand with one block, RFC 5869)."""
+    return hmac.new(root, f"{purpose}\0{tenant_id}\x01".encode(), hashlib.sha256).digest()

@@ -1,0 +1,207 @@
+"""Every setting of every service: a TOML file, then `HEADRACE_*` from the environment.
+
+Precedence, lowest first: defaults here, `headrace.toml` (or the file in `HEADRACE_CONFIG`),
+environment. A nested name uses two underscores: `HEADRACE_GATEWAY__PORT=8400`.
+An unknown name is refused at every level, so a misspelt setting never passes silently.
+"""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from schemas.errors import ConfigError
+
+PREFIX = "HEADRACE_"
+#: Names the environment may hold that are not settings: where the file is, and test plumbing.
+NOT_SETTINGS = ("HEADRACE_CONFIG", "HEADRACE_TEST_", "HEADRACE_SHARED_DATA", "HEADRACE_KEY")
+
+
+class Section(BaseModel):
+    """A table of the TOML file. Unknown names are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class KafkaSettings(Section):
+    """Where the bus is."""
+
+    bootstrap_servers: str = "127.0.0.1:9092"
+    num_partitions: int = Field(4, ge=1, le=1024)
+    replication_factor: int = Field(1, ge=1)
+    max_record_bytes: int = Field(900_000, ge=10_000)
+
+
+class ClickHouseSettings(Section):
+    """Where the store is. The password is read from a file, never from the command line."""
+
+    host: str = "127.0.0.1"
+    port: int = 8123
+    user: str = "headrace"
+    password_file: Path | None = None
+    database: str = "headrace"
+    secure: bool = False
+
+
+class UpstreamSettings(Section):
+    """The LLM API that the gateway relays to. Without `api_key_file` clients keep their own key."""
+
+    url: str = "http://127.0.0.1:8000"
+    api_key_file: Path | None = None
+
+
+class GatewaySettings(Section):
+    """The one URL an agent changes."""
+
+    host: str = "127.0.0.1"
+    port: int = 8400
+    upstream: UpstreamSettings = UpstreamSettings()
+    when_spool_full: Literal["block", "shed"] = "block"
+    spool_max_bytes: int = Field(2 * 1024**3, ge=1024**2)
+    spool_fsync: bool = False
+    max_body_bytes: int = Field(64 * 1024**2, ge=1024)
+    upstream_connect_seconds: float = Field(10.0, gt=0)
+    upstream_stall_seconds: float = Field(300.0, gt=0)
+    when_client_leaves: Literal["abort", "drain"] = "abort"
+
+
+class RedactionSettings(Section):
+    """How private data is found and how long a call may wait for the call before it."""
+
+    tier: Literal["regex", "presidio"] = "presidio"
+    language: str = "en"
+    hold_seconds: float = Field(5.0, ge=0)
+    max_held_events: int = Field(10_000, ge=1)
+    cache_bytes: int = Field(128 * 1024**2, ge=0)
+
+
+class AssemblySettings(Section):
+    """When a trajectory counts as closed and which reward counts."""
+
+    idle_seconds: float = Field(1800.0, gt=0)
+    tick_seconds: float = Field(5.0, gt=0)
+    reward_policy: str = "latest_final/1"
+    retention_hours: float = Field(24 * 14, gt=0)
+
+
+class SinkSettings(Section):
+    """How rows are batched into the store."""
+
+    max_batch_rows: int = Field(5_000, ge=1)
+    max_batch_wait_seconds: float = Field(0.25, gt=0)
+
+
+class Settings(BaseSettings):
+    """All of it. Services read their own section and the shared ones."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True
+    )
+
+    data_dir: Path = Path(".headrace")
+    secret_file: Path | None = None
+    blob_uri: str | None = None
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    metrics_port: int | None = None
+    training_eligible_tenants: tuple[str, ...] = ()
+    kafka: KafkaSettings = KafkaSettings()
+    clickhouse: ClickHouseSettings = ClickHouseSettings()
+    gateway: GatewaySettings = GatewaySettings()
+    redaction: RedactionSettings = RedactionSettings()
+    assembly: AssemblySettings = AssemblySettings()
+    sink: SinkSettings = SinkSettings()
+
+    @property
+    def root_secret_file(self) -> Path:
+        """File of the root secret that gateway and redaction share."""
+        return self.secret_file or self.data_dir / "secrets" / "root"
+
+    @property
+    def blobs(self) -> str:
+        """fsspec URI under which claim checks lie."""
+        return self.blob_uri or (self.data_dir / "blobs").absolute().as_uri()
+
+    @property
+    def clickhouse_password(self) -> str:
+        """The store's password; empty where no file is configured or generated."""
+        path = self.clickhouse.password_file or self.data_dir / "secrets" / "clickhouse"
+        try:
+            return path.read_text().strip()
+        except FileNotFoundError:
+            if self.clickhouse.password_file is not None:
+                raise ConfigError(f"clickhouse.password_file {path} does not exist.") from None
+            return ""
+
+
+def load_settings(file: Path | None = None, **overrides: Any) -> Settings:
+    """Read file and environment. Any fault is a ConfigError that names the setting to change.
+
+    `overrides` are top-level settings given on a command line; they win over everything.
+    """
+    values = _read_file(file)
+    _refuse_unknown_environment()
+    from_environment = _environment_over(values)
+    try:
+        return Settings(**{**from_environment, **overrides})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        hint = "no such setting" if first["type"] == "extra_forbidden" else first["msg"]
+        raise ConfigError(
+            f"Setting `{name}`: {hint}. See docs/settings.md for all names."
+        ) from None
+
+
+def _read_file(file: Path | None) -> dict[str, Any]:
+    named = file or (
+        Path(os.environ["HEADRACE_CONFIG"]) if "HEADRACE_CONFIG" in os.environ else None
+    )
+    path = named or Path("headrace.toml")
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        if named is not None:
+            raise ConfigError(f"The configuration file {path} does not exist.") from None
+        return {}
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from None
+
+
+def _refuse_unknown_environment() -> None:
+    known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
+    for name in os.environ:
+        upper = name.upper()
+        if not upper.startswith(PREFIX) or upper.startswith(NOT_SETTINGS):
+            continue
+        if upper.split("__", 1)[0] not in known:
+            raise ConfigError(
+                f"The environment holds {name}, which is no setting. Unset it or correct its name; "
+                "nested names use two underscores, as in HEADRACE_GATEWAY__PORT."
+            )
+
+
+def _environment_over(values: dict[str, Any]) -> dict[str, Any]:
+    """Merge the environment's nested values over the file's, section by section."""
+    merged: dict[str, Any] = _copy(values)
+    for name, text in os.environ.items():
+        upper = name.upper()
+        if not upper.startswith(PREFIX) or upper.startswith(NOT_SETTINGS) or "__" not in upper:
+            continue
+        path = upper.removeprefix(PREFIX).lower().split("__")
+        target = merged
+        for part in path[:-1]:
+            target = target.setdefault(part, {})
+            if not isinstance(target, dict):
+                raise ConfigError(f"{name} goes below `{part}`, which is not a section.")
+        target[path[-1]] = text
+    for name in Settings.model_fields:
+        if f"{PREFIX}{name.upper()}" in os.environ:
+            merged.pop(name, None)  # the plain variable wins over the file; pydantic reads it
+    return merged
+
+
+def _copy(value: Any) -> Any:
+    return {k: _copy(v) for k, v in value.items()} if isinstance(value, dict) else value

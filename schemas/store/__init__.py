@@ -1,0 +1,5 @@
+"""Claim-check blobs: what is too large for a record lies here, addressed by its content."""
+
+from schemas.store.blobs import BlobStore
+
+__all__ = ["BlobStore"]

@@ -1,0 +1,69 @@
+"""Content-addressed blobs over fsspec: local folders, object stores, memory."""
+
+import hashlib
+import os
+import posixpath
+from typing import Any
+
+import fsspec
+
+from schemas.errors import PermanentError, Reason, TransientError
+
+
+class BlobStore:
+    """Blobs under one URI. Blobs of a tenant lie in a folder of their own."""
+
+    def __init__(self, uri: str) -> None:
+        self._fs, self._root = fsspec.core.url_to_fs(uri, auto_mkdir=False)
+        self._protocol = fsspec.core.split_protocol(uri)[0] or "file"
+
+    def put(self, tenant_id: str, data: bytes) -> str:
+        """Store `data` and return its URI. Writing the same bytes twice is harmless.
+
+        The blob is complete under its name before the URI is returned.
+        """
+        digest = hashlib.sha256(data).hexdigest()
+        path = posixpath.join(self._root, tenant_id, digest[:2], digest)
+        try:
+            if not self._fs.exists(path):
+                self._write(path, data)
+        except OSError as error:
+            raise TransientError(
+                f"The blob store refused a write: {type(error).__name__}"
+            ) from error
+        return f"sha256:{tenant_id}/{digest}"
+
+    def _write(self, path: str, data: bytes) -> None:
+        self._fs.makedirs(posixpath.dirname(path), exist_ok=True)
+        temporary = f"{path}.{os.getpid()}"
+        with self._fs.open(temporary, "wb") as file:
+            file.write(data)
+        if self._protocol == "file":
+            os.chmod(temporary, 0o600)  # noqa: PTH101 - fsspec paths are strings
+        self._fs.mv(temporary, path)
+
+    def get(self, tenant_id: str, uri: str) -> bytes:
+        """The bytes of a URI that `put` returned for this tenant.
+
+        PermanentError(BLOB_MISSING) when it is gone, altered or another tenant's.
+        """
+        scheme, _, rest = uri.partition(":")
+        owner, _, digest = rest.partition("/")
+        if scheme != "sha256" or owner != tenant_id or not _is_digest(digest):
+            raise PermanentError(Reason.BLOB_MISSING)
+        path = posixpath.join(self._root, owner, digest[:2], digest)
+        try:
+            data: Any = self._fs.cat_file(path)
+        except FileNotFoundError:
+            raise PermanentError(Reason.BLOB_MISSING) from None
+        except OSError as error:
+            raise TransientError(
+                f"The blob store refused a read: {type(error).__name__}"
+            ) from error
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise PermanentError(Reason.BLOB_MISSING)
+        return bytes(data)
+
+
+def _is_digest(text: str) -> bool:
+    return len(text) == 64 and all(c in "0123456789abcdef" for c in text)

@@ -1,0 +1,105 @@
+"""Logs as JSON lines and metrics whose names live in one place.
+
+Payload text never goes into either. A log line carries ids, coordinates, counts and reasons.
+"""
+
+import logging
+import sys
+import traceback
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any, Literal
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+#: Every metric: name → (type, help, labels). A test freezes the names.
+METRICS: dict[str, tuple[Literal["counter", "gauge", "histogram"], str, tuple[str, ...]]] = {
+    "headrace_gateway_requests": ("counter", "Requests relayed", ("path", "outcome")),
+    "headrace_gateway_overhead_seconds": ("histogram", "Time added before the first byte", ()),
+    "headrace_gateway_feedback": ("counter", "Feedback events accepted", ("target",)),
+    "headrace_gateway_shed": ("counter", "Exchanges not captured because the spool is full", ()),
+    "headrace_spool_bytes": ("gauge", "Bytes in the spool that wait for Kafka", ()),
+    "headrace_spool_published": ("counter", "Events published from the spool", ("result",)),
+    "headrace_records": ("counter", "Records processed", ("group", "result")),
+    "headrace_dead_letters": ("counter", "Records sent to a dead letter", ("group", "reason")),
+    "headrace_quarantined": ("counter", "Records sent to quarantine", ("reason",)),
+    "headrace_retries": ("counter", "Attempts repeated after a transient failure", ("group",)),
+    "headrace_batch_seconds": ("histogram", "Time from taking a batch to its commit", ("group",)),
+    "headrace_held_events": ("gauge", "Calls that wait for the call before them", ()),
+    "headrace_hold_expired": ("counter", "Calls emitted without the call before them", ()),
+    "headrace_redaction_cache": ("counter", "Look-ups in the digest cache", ("result",)),
+    "headrace_redaction_spans": ("counter", "Spans replaced", ("kind",)),
+    "headrace_rewards_waiting": ("gauge", "Feedback whose step is not known yet", ()),
+    "headrace_open_trajectories": ("gauge", "Trajectories held in state", ()),
+    "headrace_sink_rows": ("counter", "Rows written", ("table",)),
+}
+
+_TYPES = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
+
+
+class Metrics:
+    """The metrics of one process, on a registry of its own so that tests do not share state."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self._made: dict[str, Counter | Gauge | Histogram] = {}
+
+    def counter(self, name: str, **labels: str) -> Counter:
+        """The counter of that name, with labels applied. KeyError for an unregistered name."""
+        metric = self._get(name, "counter", labels)
+        assert isinstance(metric, Counter)
+        return metric
+
+    def gauge(self, name: str, **labels: str) -> Gauge:
+        """The gauge of that name, with labels applied."""
+        metric = self._get(name, "gauge", labels)
+        assert isinstance(metric, Gauge)
+        return metric
+
+    def histogram(self, name: str, **labels: str) -> Histogram:
+        """The histogram of that name, in seconds, with labels applied."""
+        metric = self._get(name, "histogram", labels)
+        assert isinstance(metric, Histogram)
+        return metric
+
+    def _get(self, name: str, kind: str, labels: dict[str, str]) -> Counter | Gauge | Histogram:
+        registered_kind, text, label_names = METRICS[name]
+        if registered_kind != kind:
+            raise TypeError(f"{name} is a {registered_kind}")
+        if name not in self._made:
+            self._made[name] = _TYPES[kind](name, text, label_names, registry=self.registry)
+        metric = self._made[name]
+        return metric.labels(**labels) if label_names else metric
+
+
+def frames_without_text(
+    _logger: object, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Replace an exception by its type and frames: its text may quote a record's payload."""
+    error = event.pop("exc_info", None)
+    if error is True:
+        error = sys.exc_info()[1]
+    if isinstance(error, BaseException):
+        frames = traceback.extract_tb(error.__traceback__)[-8:]
+        event["error_type"] = type(error).__name__
+        event["frames"] = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames]
+    return event
+
+
+def configure_logging(service: str, level: str = "info") -> None:
+    """Send structlog and the standard library's loggers to stderr as JSON lines."""
+    logging.basicConfig(stream=sys.stderr, level=level.upper(), format="%(message)s", force=True)
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+            frames_without_text,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    structlog.contextvars.bind_contextvars(service=service)

@@ -1,0 +1,142 @@
+"""The registry of topics: name, content, key, partitions, retention, writer, readers.
+
+`docs/topics.md` is generated from here (`python -m schemas.topics`). Names are
+`<stage>.<entity-plural>.v<major>`; a processor's group is `<service>.<processor>`.
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+Cleanup = Literal["delete", "compact", "compact,delete"]
+
+RAW_EVENTS = "raw.events.v1"
+RAW_ALIASES = "raw.aliases.v1"
+RAW_UNRESOLVED = "raw.unresolved.v1"
+STEPS = "trajectory.steps.v1"
+REWARDS = "trajectory.rewards.v1"
+ENDS = "trajectory.ends.v1"
+SUMMARIES = "trajectory.summaries.v1"
+TICKS = "assembly.ticks.v1"
+SAMPLES = "training.samples.v1"
+KEYS = "control.keys.v1"
+REPLAYS = "control.replays.v1"
+AUDIT = "audit.events.v1"
+QUARANTINE = "quarantine.events.v1"
+
+REDACTION = "streams.redaction"
+ASSEMBLY = "streams.assembly"
+SINK = "streams.sink"
+#: The processors in the order in which records pass them.
+GROUPS = (REDACTION, ASSEMBLY, SINK)
+
+LINEAGES_TABLE = "lineages"
+ALIASES_TABLE = "aliases"
+TRAJECTORIES_TABLE = "trajectories"
+#: State tables of each processor; each has a compacted changelog topic.
+TABLES = {REDACTION: (LINEAGES_TABLE, ALIASES_TABLE), ASSEMBLY: (TRAJECTORIES_TABLE,), SINK: ()}
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic. `partitions` is None for topics that share the configured number N."""
+
+    name: str
+    content: str
+    key: str
+    partitions: int | None
+    cleanup: Cleanup
+    retention_hours: float
+    writer: str
+    readers: tuple[str, ...]
+    holds_original_text: bool = False
+    max_bytes: int = 1_048_576
+
+
+def dead_letter_topic(topic: str) -> str:
+    """Where records of `topic` go that can never be processed."""
+    return f"dead.{topic}"
+
+
+def changelog_topic(group: str, table: str) -> str:
+    """The changelog that Faust keeps of a table."""
+    return f"{group}-{table}-changelog"
+
+
+_DAY = 24.0
+_CLEAN = 90 * _DAY
+
+TOPICS: tuple[Topic, ...] = (
+    Topic(RAW_EVENTS, "Exchange, Step, Feedback, TrajectoryEnd", "trajectory or opening", None,
+          "delete", 3 * _DAY, "gateway, any producer", (REDACTION,), holds_original_text=True),
+    Topic(RAW_ALIASES, "Alias", "HMAC of tenant and id", None, "delete", 14 * _DAY, REDACTION,
+          (REDACTION,)),
+    Topic(RAW_UNRESOLVED, "UnresolvedFeedback", "HMAC of tenant and id", None, "delete", 14 * _DAY,
+          REDACTION, (REDACTION,), holds_original_text=True),
+    Topic(STEPS, "Step", "trajectory", None, "delete", _CLEAN, REDACTION, (ASSEMBLY, SINK)),
+    Topic(REWARDS, "Reward", "trajectory", None, "delete", _CLEAN, REDACTION, (ASSEMBLY, SINK)),
+    Topic(ENDS, "TrajectoryEnd", "trajectory", None, "delete", _CLEAN, REDACTION, (ASSEMBLY,)),
+    Topic(SUMMARIES, "TrajectorySummary", "trajectory", None, "delete", _CLEAN, ASSEMBLY, (SINK,)),
+    Topic(TICKS, "Tick", "partition", None, "delete", 1.0, ASSEMBLY, (ASSEMBLY,)),
+    Topic(SAMPLES, "Sample", "trajectory", None, "delete", _CLEAN, ASSEMBLY, (SINK,)),
+    Topic(KEYS, "KeyRecord", "key id", 1, "compact", 0, "cli", ("inference.gateway",)),
+    Topic(REPLAYS, "Replay", "group", 1, "compact", 0, "cli", GROUPS),
+    Topic(AUDIT, "AuditEvent", "id", 1, "delete", 365 * _DAY, "whoever acts", (SINK,)),
+    Topic(QUARANTINE, "Quarantined", "id", 1, "delete", 14 * _DAY, REDACTION, (SINK,),
+          holds_original_text=True),
+)  # fmt: skip
+
+#: Topics whose broken records go to a dead-letter topic of their own.
+DEAD_LETTERED = (RAW_EVENTS, RAW_ALIASES, RAW_UNRESOLVED, STEPS, REWARDS, ENDS, SUMMARIES, TICKS,
+                 SAMPLES, AUDIT, QUARANTINE)  # fmt: skip
+
+
+def all_topics() -> Iterator[Topic]:
+    """Every topic to create: the registry, its dead letters and the processors' changelogs."""
+    yield from TOPICS
+    for name in DEAD_LETTERED:
+        yield Topic(dead_letter_topic(name), "DeadLetter", "id", 1, "delete", 90 * _DAY,
+                    f"readers of {name}", (SINK,))  # fmt: skip
+    for group, tables in TABLES.items():
+        for table in tables:
+            yield Topic(changelog_topic(group, table), "state", "key of the state", None,
+                        "compact", 0, group, (group,),
+                        holds_original_text=group == REDACTION)  # fmt: skip
+
+
+def topic(name: str) -> Topic:
+    """The registered topic of that name. KeyError names the ones that exist."""
+    for candidate in all_topics():
+        if candidate.name == name:
+            return candidate
+    raise KeyError(f"{name} is no topic of headrace; `headrace topics` lists them")
+
+
+def clean_topics() -> tuple[str, ...]:
+    """Topics that must never hold original text."""
+    return tuple(t.name for t in all_topics() if not t.holds_original_text)
+
+
+def markdown() -> str:
+    """The text of docs/topics.md."""
+    lines = [
+        "# Topics",
+        "",
+        "Generated by `python -m schemas.topics`. N is `kafka.num_partitions`.",
+        "",
+        "| topic | content | key | partitions | cleanup | retention | writer | readers | text |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for t in all_topics():
+        retention = "for ever" if t.cleanup == "compact" else f"{t.retention_hours:g} h"
+        text = "original" if t.holds_original_text else "redacted"
+        lines.append(
+            f"| `{t.name}` | {t.content} | {t.key} | {t.partitions or 'N'} | {t.cleanup} "
+            f"| {retention} | {t.writer} | {', '.join(t.readers)} | {text} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())
