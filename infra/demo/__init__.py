@@ -1,0 +1,1 @@
+"""`headrace demo`: recorded conversations played through the real pipeline, then checked."""
