@@ -11,37 +11,39 @@ from infra.demo.private_data import Kind, Place, Planted, PrivateData
 
 Message = dict[str, Any]
 
-# How a person mentions a value of each kind. Names stand under name keys only: in free text the
-# regex tier does not claim them.
+# How a person mentions a value of each kind. Towns stand under address keys only: in free text
+# the regex tier does not claim them.
 PHRASES: dict[Kind, tuple[str, ...]] = {
-    "EMAIL": ("My e-mail is {}.", "Please write to {} when it is done.", "📧 {} reaches me best."),
-    "PHONE": ("You can call me on {}.", "My phone number is {}.", "Text me at {}, please."),
-    "CREDIT_CARD": ("I paid with card {}.", "The card number is {}."),
-    "IBAN": ("Send the refund to IBAN {}.", "My bank account is {}."),
-    "SSN": ("My SSN is {}.", "The social security number on file is {}."),
-    "CN_RESIDENT_ID": ("我的身份证号是{}。", "The resident id is {}."),
-    "CN_MOBILE": ("我的手机号是 {} 谢谢🙂", "My mobile in China is {}."),
-    "IP_ADDRESS": ("The requests came from {}.", "My address on the network is {}."),
-    "DATE_OF_BIRTH": ("My date of birth is {}.", "I was born on {}."),
     "SECRET": ("The API key is {}.", "I set the token to {} yesterday."),
-    "HANDLE": ("My handle is {}.", "You find me as {} in the forum."),
-    "ADDRESS": ("I live at {}.", "Deliver it to {}, please."),
-    "NAME": (),
+    "CREDIT_CARD": ("I paid with card {}.", "The card number is {}."),
+    "IBAN_CODE": ("Send the refund to IBAN {}.", "My bank account is {}."),
+    "US_SSN": ("My SSN is {}.", "The social security number on file is {}."),
+    "NATIONAL_ID": ("我的身份证号是{}。", "The resident id is {}."),
+    "EMAIL_ADDRESS": ("My e-mail is {}.", "Please write to {} when done.", "📧 {} is best."),
+    "USER_HANDLE": ("My user id is {}.", "You find me as {} in the forum."),
+    "DATE_OF_BIRTH": ("My date of birth is {}.", "I was born on {}."),
+    "PHONE_NUMBER": ("You can call me on {}.", "我的手机号是 {} 谢谢🙂", "Text me at {}, please."),
+    "IP_ADDRESS": ("The requests came from {}.", "My address on the network is {}."),
+    "STREET_ADDRESS": ("I live at {}.", "Deliver it to {}, please."),
+    "POSTAL_CODE": ("My ZIP code is {}.", "The postal code is {}."),
+    "PERSON": ("My name is {}.", "Customer name: {}."),
+    "LOCATION": (),
 }
 KEY_OF_KIND: dict[Kind, str] = {
-    "EMAIL": "email",
-    "PHONE": "phone",
-    "CREDIT_CARD": "card_number",
-    "IBAN": "iban",
-    "SSN": "ssn",
-    "CN_RESIDENT_ID": "resident_id",
-    "CN_MOBILE": "mobile",
-    "IP_ADDRESS": "last_ip",
-    "DATE_OF_BIRTH": "date_of_birth",
     "SECRET": "api_key",
-    "HANDLE": "user_handle",
-    "ADDRESS": "street_address",
-    "NAME": "full_name",
+    "CREDIT_CARD": "card_number",
+    "IBAN_CODE": "iban",
+    "US_SSN": "ssn",
+    "NATIONAL_ID": "resident_id",
+    "EMAIL_ADDRESS": "email",
+    "USER_HANDLE": "user_handle",
+    "DATE_OF_BIRTH": "date_of_birth",
+    "PHONE_NUMBER": "phone",
+    "IP_ADDRESS": "last_ip",
+    "STREET_ADDRESS": "street_address",
+    "POSTAL_CODE": "zip_code",
+    "PERSON": "full_name",
+    "LOCATION": "address",
 }
 
 
@@ -70,22 +72,23 @@ class Draft:
         return made
 
     def next_kind(self, *, in_free_text: bool = False) -> Kind:
-        """The kind whose turn it is; names are passed over where free text is written."""
+        """The kind whose turn it is; towns are passed over where free text is written."""
         kind = self.kinds.pop(0)
         self.kinds.append(kind)
-        return self.next_kind() if in_free_text and kind == "NAME" else kind
+        return self.next_kind() if in_free_text and kind == "LOCATION" else kind
 
     def phrase(self, place: Place) -> str:
         """A sentence that mentions a fresh private value."""
         kind = self.next_kind(in_free_text=True)
         return self.rng.choice(PHRASES[kind]).format(self.value(kind, place))
 
-    def record(self, place: Place, num_fields: int) -> dict[str, str]:
+    def record(self, place: Place, num_fields: int) -> dict[str, Any]:
         """Fresh private values under the keys that such values have in records."""
-        fields = {}
+        fields: dict[str, Any] = {}
         for _ in range(num_fields):
             kind = self.next_kind()
-            fields[KEY_OF_KIND[kind]] = self.value(kind, place)
+            value = self.value(kind, place)
+            fields[KEY_OF_KIND[kind]] = {"city": value} if kind == "LOCATION" else value
         return fields
 
     def arguments(self, plain: dict[str, Any], num_private: int) -> str:
@@ -94,10 +97,11 @@ class Draft:
 
     def escaped_arguments(self, plain: dict[str, Any], num_private: int) -> str:
         """Like `arguments`, with parts of the private values written as JSON escapes."""
+        num_before = len(self.planted)
         private = self.record("escaped_arguments", num_private)
         text = json.dumps(plain | private, ensure_ascii=False)
-        for value in private.values():
-            text = text.replace(value, escape_some(value))
+        for item in self.planted[num_before:]:
+            text = text.replace(item.value, escape_some(item.value))
         return text
 
     def say(self, role: str, text: str) -> None:

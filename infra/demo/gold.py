@@ -13,14 +13,14 @@ from typing import Any
 from infra.demo.private_data import Kind, Planted
 
 KIND_OF_KEY: dict[str, Kind] = {
-    "email": "EMAIL",
-    "phone": "PHONE",
+    "email": "EMAIL_ADDRESS",
+    "phone": "PHONE_NUMBER",
     "dob": "DATE_OF_BIRTH",
     "date_of_birth": "DATE_OF_BIRTH",
-    "first_name": "NAME",
-    "last_name": "NAME",
-    "address1": "ADDRESS",
-    "street_address": "ADDRESS",
+    "first_name": "PERSON",
+    "last_name": "PERSON",
+    "address1": "STREET_ADDRESS",
+    "street_address": "STREET_ADDRESS",
 }
 
 

@@ -13,20 +13,22 @@ import string
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+# The kinds are those of the redaction's regex tier; a test holds the two lists together.
 Kind = Literal[
-    "EMAIL",
-    "PHONE",
-    "CREDIT_CARD",
-    "IBAN",
-    "SSN",
-    "CN_RESIDENT_ID",
-    "CN_MOBILE",
-    "IP_ADDRESS",
-    "DATE_OF_BIRTH",
     "SECRET",
-    "HANDLE",
-    "ADDRESS",
-    "NAME",
+    "CREDIT_CARD",
+    "IBAN_CODE",
+    "US_SSN",
+    "NATIONAL_ID",
+    "EMAIL_ADDRESS",
+    "USER_HANDLE",
+    "DATE_OF_BIRTH",
+    "PHONE_NUMBER",
+    "IP_ADDRESS",
+    "STREET_ADDRESS",
+    "POSTAL_CODE",
+    "PERSON",
+    "LOCATION",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -51,6 +53,7 @@ MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
     "October", "November", "December",
 )  # fmt: skip
+TOWNS = ("Oxmere", "Tarnbridge", "Wexcombe", "Hollinsward", "Eskelby", "Marchfold")
 HANDLE_WORDS = ("quill", "fern", "otter", "maple", "cobalt", "thistle", "ember", "plover")
 
 
@@ -98,12 +101,12 @@ class PrivateData:
     def make(self, kind: Kind) -> str:
         """A new value of `kind`. Formats of a kind alternate, so that each of them occurs.
 
-        Only a name may come twice: people share names.
+        Names of people and towns may come twice: they are shared.
         """
         for _ in range(1000):
             self._num_made += 1
             value = self._draw(kind)
-            if kind == "NAME" or value not in self._seen:
+            if kind in ("PERSON", "LOCATION") or value not in self._seen:
                 self._seen.add(value)
                 return value
         raise AssertionError(f"no unused value of kind {kind} left")
@@ -116,12 +119,14 @@ class PrivateData:
     def _digits(self, count: int) -> str:
         return "".join(self._rng.choices(string.digits, k=count))
 
-    def _email(self) -> str:
+    def _email_address(self) -> str:
         first, last = self._rng.choice(GIVEN_NAMES), self._rng.choice(FAMILY_NAMES)
         host = self._rng.choice(("example.com", "mail.example.org", "example.co.uk"))
         return f"{first}.{last}{self._digits(3)}@{host}".lower()
 
-    def _phone(self) -> str:
+    def _phone_number(self) -> str:
+        if self._rng.random() < 0.4:
+            return self._chinese_mobile()
         last_two = self._digits(2)
         area = self._rng.choice(("212", "415", "312", "206", "617"))
         return self._rng.choice(
@@ -140,13 +145,13 @@ class PrivateData:
         separator = self._rng.choice((" ", "-", ""))
         return separator.join(digits[start : start + 4] for start in range(0, 16, 4))
 
-    def _iban(self) -> str:
+    def _iban_code(self) -> str:
         if self._rng.random() < 0.5:
             return iban("DE", self._digits(18))
         plain = iban("GB", "NWBK" + self._digits(14))
         return " ".join(plain[start : start + 4] for start in range(0, len(plain), 4))
 
-    def _ssn(self) -> str:
+    def _us_ssn(self) -> str:
         # No area 000, 666 or 900 and up, no group 00, no serial 0000: those are invalid by rule.
         return (
             f"{self._rng.randint(102, 599)}-{self._rng.randint(11, 98)}-"
@@ -157,12 +162,12 @@ class PrivateData:
         start = datetime.date(1951, 1, 1)
         return start + datetime.timedelta(days=self._rng.randrange(50 * 365))
 
-    def _cn_resident_id(self) -> str:
+    def _national_id(self) -> str:
         region = self._rng.choice(("110101", "310104", "440305", "510107"))
         first_17 = f"{region}{self._birthday():%Y%m%d}{self._rng.randint(1, 999):03d}"
         return first_17 + resident_id_digit(first_17)
 
-    def _cn_mobile(self) -> str:
+    def _chinese_mobile(self) -> str:
         prefix = self._rng.choice(("138", "139", "150", "186", "177"))
         number = prefix + self._digits(8)
         if self._rng.random() < 0.3:
@@ -202,12 +207,19 @@ class PrivateData:
             )
         )
 
-    def _handle(self) -> str:
+    def _user_handle(self) -> str:
         words = "_".join(self._rng.sample(HANDLE_WORDS, 2))
-        return f"@{words}_{self._digits(4)}"
+        return f"{words}_{self._digits(4)}"
 
-    def _address(self) -> str:
+    def _street_address(self) -> str:
         return f"{self._rng.randint(101, 9899)} {self._rng.choice(STREETS)}"
 
-    def _name(self) -> str:
+    def _postal_code(self) -> str:
+        # The long form: five digits alone would be found in any table by chance.
+        return f"{self._rng.randint(10_000, 99_999)}-{self._rng.randint(1000, 9999)}"
+
+    def _location(self) -> str:
+        return self._rng.choice(TOWNS)
+
+    def _person(self) -> str:
         return f"{self._rng.choice(GIVEN_NAMES)} {self._rng.choice(FAMILY_NAMES)}"

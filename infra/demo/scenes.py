@@ -183,6 +183,6 @@ def _order_record(draft: Draft, order: str, product: str) -> dict[str, Any]:
 
 
 def _settings_file(draft: Draft) -> str:
-    fields = draft.record("tool_result", 2)
-    lines = [f'{key} = "{value}"' for key, value in fields.items()]
-    return "\n".join(["[service]", "retries = 3", 'version = "2.4.1"', *lines, ""])
+    lines = ["[service]", "retries = 3", 'version = "2.4.1"', f"# {draft.phrase('tool_result')}"]
+    lines.append(f'api_key = "{draft.value("SECRET", "tool_result")}"')
+    return "\n".join([*lines, ""])

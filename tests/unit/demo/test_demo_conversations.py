@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
+from typing import Any
 
 import pytest
 from openai.types.chat import ChatCompletionMessage
@@ -14,6 +15,7 @@ from infra.demo.conversations import Conversation, generate, load_trajectories
 from infra.demo.private_data import KINDS, PLACES, iban, luhn_digit, resident_id_digit
 from infra.demo.recorded import digest_of
 from schemas.errors import ConfigError
+from streams.redaction.detect.contract import SEVERITY
 
 SEED = 3
 
@@ -38,13 +40,17 @@ def test_there_are_enough_conversations_of_several_calls(talks: list[Conversatio
     assert {talk.reward for talk in talks} == {0.0, 1.0}
 
 
+def test_the_kinds_are_those_that_the_detectors_claim() -> None:
+    assert set(KINDS) == set(SEVERITY)
+
+
 def test_every_kind_is_planted_at_every_place_that_can_hold_it(talks: list[Conversation]) -> None:
     planted = Counter((item.kind, item.place) for talk in talks for item in talk.planted)
     free_text = {"system_prompt", "user_text", "answer"}
     expected = {
         (kind, place)
         for kind, place in itertools.product(KINDS, PLACES)
-        if not (kind == "NAME" and place in free_text)
+        if not (kind == "LOCATION" and place in free_text)
     }
     missing = {pair for pair in expected if pair not in planted}
     # 24 conversations have a prompt of their own with one value, so a kind may miss only there.
@@ -58,15 +64,20 @@ def test_planted_values_are_in_the_messages_and_escapes_hide_them(
         text = json.dumps(talk.messages, ensure_ascii=False)
         for item in talk.planted:
             if item.place == "escaped_arguments":
-                assert item.value not in text or item.kind == "NAME"
+                assert item.value not in text or item.kind in {"PERSON", "LOCATION"}
             else:
                 assert json.dumps(item.value, ensure_ascii=False).strip('"') in text
         for call in tool_calls(talk):
             assert isinstance(json.loads(call["function"]["arguments"]), dict)
         hidden = [item for item in talk.planted if item.place == "escaped_arguments"]
         arguments = [json.loads(call["function"]["arguments"]) for call in tool_calls(talk)]
-        shown = {value for parsed in arguments for value in parsed.values()}
+        shown = {value for parsed in arguments for value in leaves(parsed)}
         assert {item.value for item in hidden} <= shown
+
+
+def leaves(parsed: dict[str, Any]) -> list[str]:
+    nested = [value for value in parsed.values() if isinstance(value, dict)]
+    return [str(value) for value in parsed.values()] + [town["city"] for town in nested]
 
 
 def tool_calls(talk: Conversation) -> list[dict[str, dict[str, str]]]:
@@ -124,8 +135,8 @@ def test_recorded_conversations_load_with_the_gold_of_their_tool_results(tmp_pat
     assert talk.turns == (2,)
     assert talk.task_key == "task-4"
     assert [(item.kind, item.value) for item in talk.planted] == [
-        ("EMAIL", "x@example.com"),
-        ("NAME", "Ada"),
+        ("EMAIL_ADDRESS", "x@example.com"),
+        ("PERSON", "Ada"),
         ("DATE_OF_BIRTH", "d"),
     ]
 
