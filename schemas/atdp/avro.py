@@ -127,7 +127,7 @@ def _enum_schema(cls: type[StrEnum], seen: set[str]) -> JsonValue:
 
 def to_plain(event: Any) -> JsonValue:
     """A record as the plain values that fastavro writes. Integers become floats where asked."""
-    return {name: convert(getattr(event, name)) for name, convert, _ in _plan(type(event))}
+    return {name: convert(getattr(event, name)) for name, convert, _ in _plan(event.__class__)}
 
 
 def from_plain(cls: type, value: Mapping[str, Any]) -> Any:

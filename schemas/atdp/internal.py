@@ -23,7 +23,7 @@ class UnresolvedFeedback:
 
     alias: str = doc("HMAC of tenant, kind of id and id")
     feedback: Feedback = doc("the feedback as it came in")
-    raw: Coordinates | None = doc("raw record it was made from", None)
+    raw: Coordinates | None = doc("raw record it was made from", default=None)
 
 
 @record
@@ -40,22 +40,22 @@ class TrajectorySummary:
 
     trajectory_id: str = doc("the trajectory")
     tenant_id: str = doc("owner")
-    task_key: str | None = doc("what is being attempted", None)
-    agent_id: str | None = doc("which agent", None)
-    num_steps: int = doc("number of steps, further attempts not counted", 0)
-    num_rewards: int = doc("number of rewards that are not retracted", 0)
-    started_at: datetime | None = doc("start of the first step", None)
-    last_step_at: datetime | None = doc("end of the last step", None)
-    reward: float | None = doc("the reward that counts", None)
-    reward_status: RewardStatus = doc("how settled it is", RewardStatus.NONE)
+    task_key: str | None = doc("what is being attempted", default=None)
+    agent_id: str | None = doc("which agent", default=None)
+    num_steps: int = doc("number of steps, further attempts not counted", default=0)
+    num_rewards: int = doc("number of rewards that are not retracted", default=0)
+    started_at: datetime | None = doc("start of the first step", default=None)
+    last_step_at: datetime | None = doc("end of the last step", default=None)
+    reward: float | None = doc("the reward that counts", default=None)
+    reward_status: RewardStatus = doc("how settled it is", default=RewardStatus.NONE)
     reward_policy: str = doc("name and version of the policy that chose it")
-    outcome: str | None = doc("outcome of the last step", None)
-    first_policy_version: int | None = doc("policy version of the first step", None)
-    last_policy_version: int | None = doc("policy version of the last step", None)
-    training_eligible: bool = doc("every step may be learned from", False)  # noqa: FBT003
-    closed_at: datetime | None = doc("when it closed, in event time", None)
-    close_reason: str | None = doc("event, final_reward or idle", None)
-    replay_epoch: int = doc("number of the processing that made it", 0)
+    outcome: str | None = doc("outcome of the last step", default=None)
+    first_policy_version: int | None = doc("policy version of the first step", default=None)
+    last_policy_version: int | None = doc("policy version of the last step", default=None)
+    training_eligible: bool = doc("every step may be learned from", default=False)
+    closed_at: datetime | None = doc("when it closed, in event time", default=None)
+    close_reason: str | None = doc("event, final_reward or idle", default=None)
+    replay_epoch: int = doc("number of the processing that made it", default=0)
 
 
 @record
@@ -65,19 +65,19 @@ class Sample:
     sample_id: str = doc("hash of step ids, effective reward revisions and reward policy")
     tenant_id: str = doc("owner")
     trajectory_id: str = doc("the trajectory")
-    task_key: str | None = doc("what was attempted", None)
-    step_ids: tuple[str, ...] = doc("steps in order", ())
-    rewards: tuple[RewardRef, ...] = doc("rewards that count", ())
-    reward: float | None = doc("the reward", None)
+    task_key: str | None = doc("what was attempted", default=None)
+    step_ids: tuple[str, ...] = doc("steps in order", default=())
+    rewards: tuple[RewardRef, ...] = doc("rewards that count", default=())
+    reward: float | None = doc("the reward", default=None)
     reward_policy: str = doc("name and version of the policy that chose it")
-    reward_status: RewardStatus = doc("how settled it is", RewardStatus.NONE)
-    eligible: bool = doc("may be trained on", False)  # noqa: FBT003
-    reasons: tuple[str, ...] = doc("why it may not be trained on", ())
-    oldest_policy_version: int | None = doc("oldest version among the steps", None)
-    newest_policy_version: int | None = doc("newest version among the steps", None)
+    reward_status: RewardStatus = doc("how settled it is", default=RewardStatus.NONE)
+    eligible: bool = doc("may be trained on", default=False)
+    reasons: tuple[str, ...] = doc("why it may not be trained on", default=())
+    oldest_policy_version: int | None = doc("oldest version among the steps", default=None)
+    newest_policy_version: int | None = doc("newest version among the steps", default=None)
     closed_at: datetime = doc("when the trajectory closed")
-    replay_epoch: int = doc("number of the processing that made it", 0)
-    replayed: bool = doc("made again by a replay of records handled before", False)  # noqa: FBT003
+    replay_epoch: int = doc("number of the processing that made it", default=0)
+    replayed: bool = doc("made again by a replay of records handled before", default=False)
 
 
 @record
@@ -96,9 +96,9 @@ class DeadLetter:
     group: str = doc("consumer group that gave up")
     source: Coordinates = doc("the record")
     reason: str = doc("from the closed list in schemas/errors")
-    field: str | None = doc("name of the schema field, never a value", None)
-    tenant_id: str | None = doc("owner, where it could be read", None)
-    num_bytes: int = doc("size of the record's value", 0)
+    field: str | None = doc("name of the schema field, never a value", default=None)
+    tenant_id: str | None = doc("owner, where it could be read", default=None)
+    num_bytes: int = doc("size of the record's value", default=0)
     occurred_at: datetime = doc("when it was given up")
 
 
@@ -107,7 +107,7 @@ class Quarantined:
     """A record that redaction could not be sure about. Holds the original; read with care."""
 
     quarantine_id: str = doc("hash of coordinates")
-    tenant_id: str | None = doc("owner, where it could be read", None)
+    tenant_id: str | None = doc("owner, where it could be read", default=None)
     source: Coordinates = doc("the raw record")
     reason: str = doc("from the closed list in schemas/errors")
     occurred_at: datetime = doc("when it was set aside")
@@ -121,11 +121,11 @@ class KeyRecord:
     key_id: str = doc("id")
     key_hash: str = doc("SHA-256 of the key")
     tenant_id: str = doc("owner; a key belongs to one tenant")
-    scopes: tuple[str, ...] = doc("what it may do", ())
-    agent_id: str | None = doc("agent that uses it", None)
-    rater_id: str | None = doc("rater that feedback through it is ascribed to", None)
+    scopes: tuple[str, ...] = doc("what it may do", default=())
+    agent_id: str | None = doc("agent that uses it", default=None)
+    rater_id: str | None = doc("rater that feedback through it is ascribed to", default=None)
     created_at: datetime = doc("when it was made")
-    revoked_at: datetime | None = doc("when it stopped being good", None)
+    revoked_at: datetime | None = doc("when it stopped being good", default=None)
 
 
 @record
@@ -143,7 +143,9 @@ class Replay:
 
     group: str = doc("consumer group")
     epoch: int = doc("1, then higher for each replay")
-    committed_before: tuple[PartitionOffset, ...] = doc("offsets committed before the reset", ())
+    committed_before: tuple[PartitionOffset, ...] = doc(
+        "offsets committed before the reset", default=()
+    )
     started_at: datetime = doc("when it was ordered")
 
 
@@ -155,7 +157,7 @@ class AuditEvent:
     actor: str = doc("who")
     action: str = doc("what, such as replay.started")
     subject: str = doc("to what")
-    details: str = doc("JSON object without payload text", "{}")
+    details: str = doc("JSON object without payload text", default="{}")
     occurred_at: datetime = doc("when")
 
 

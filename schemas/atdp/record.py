@@ -12,7 +12,7 @@ T = TypeVar("T")
 _JSON_RULES = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-def doc(text: str, default: Any = dataclasses.MISSING) -> Any:
+def doc(text: str, *, default: Any = dataclasses.MISSING) -> Any:
     """A field with the sentence that goes into the schema; `default` makes it optional to give."""
     metadata = {"doc": text}
     if default is dataclasses.MISSING:
@@ -20,7 +20,7 @@ def doc(text: str, default: Any = dataclasses.MISSING) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def nested(text: str, factory: Callable[[], Any]) -> Any:
+def nested(text: str, factory: Callable[..., Any]) -> Any:
     """A field that holds another record and defaults to an empty one."""
     return dataclasses.field(default_factory=factory, metadata={"doc": text})
 

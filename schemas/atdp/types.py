@@ -122,68 +122,78 @@ class Coordinates:
 class Lineage:
     """Where a step stands in its trajectory."""
 
-    parent_step_id: str | None = doc("the step whose messages this one extends", None)
-    branch: str | None = doc("name of the branch, absent on the trunk", None)
-    subagent_id: str | None = doc("which subagent decided", None)
-    step_index: int = doc("number of ancestors", 0)
-    attempt_of: str | None = doc("the step that this is a further attempt of", None)
+    parent_step_id: str | None = doc("the step whose messages this one extends", default=None)
+    branch: str | None = doc("name of the branch, absent on the trunk", default=None)
+    subagent_id: str | None = doc("which subagent decided", default=None)
+    step_index: int = doc("number of ancestors", default=0)
+    attempt_of: str | None = doc("the step that this is a further attempt of", default=None)
 
 
 @record
 class Observation:
     """What the agent saw."""
 
-    new_messages: tuple[Message, ...] = doc("messages that the parent step did not hold", ())
-    context_messages: int = doc("number of messages in the whole context", 0)
-    context_digest: str | None = doc("HMAC over the chain of messages up to this call", None)
-    retrieved_items: tuple[str, ...] = doc("retrieved documents, each as JSON text", ())
-    tool_results: tuple[str, ...] = doc("tool results outside messages, each as JSON text", ())
-    memory_reads: tuple[str, ...] = doc("memory items read, each as JSON text", ())
+    new_messages: tuple[Message, ...] = doc(
+        "messages that the parent step did not hold", default=()
+    )
+    context_messages: int = doc("number of messages in the whole context", default=0)
+    context_digest: str | None = doc(
+        "HMAC over the chain of messages up to this call", default=None
+    )
+    retrieved_items: tuple[str, ...] = doc("retrieved documents, each as JSON text", default=())
+    tool_results: tuple[str, ...] = doc(
+        "tool results outside messages, each as JSON text", default=()
+    )
+    memory_reads: tuple[str, ...] = doc("memory items read, each as JSON text", default=())
 
 
 @record
 class HarnessState:
     """What surrounded the model."""
 
-    reasoning: str | None = doc("the model's reasoning where it is visible", None)
-    harness_name: str | None = doc("name of the agent program", None)
-    harness_version: str | None = doc("version of the agent program", None)
-    harness_fingerprint: str | None = doc("HMAC over all parts of this record that are known", None)
-    system_prompt_fingerprint: str | None = doc("HMAC of the system prompt", None)
-    tools: tuple[str, ...] = doc("names of the tools offered", ())
-    tools_fingerprint: str | None = doc("HMAC of the tool schemas", None)
-    sampling: str | None = doc("sampling parameters as a JSON object", None)
-    memory_snapshot: str | None = doc("version or digest of the memory", None)
-    chat_template_fingerprint: str | None = doc("digest of the chat template", None)
-    retrieval_index_version: str | None = doc("version of the retrieval index", None)
-    guardrail_version: str | None = doc("version of the guardrails", None)
+    reasoning: str | None = doc("the model's reasoning where it is visible", default=None)
+    harness_name: str | None = doc("name of the agent program", default=None)
+    harness_version: str | None = doc("version of the agent program", default=None)
+    harness_fingerprint: str | None = doc(
+        "HMAC over all parts of this record that are known", default=None
+    )
+    system_prompt_fingerprint: str | None = doc("HMAC of the system prompt", default=None)
+    tools: tuple[str, ...] = doc("names of the tools offered", default=())
+    tools_fingerprint: str | None = doc("HMAC of the tool schemas", default=None)
+    sampling: str | None = doc("sampling parameters as a JSON object", default=None)
+    memory_snapshot: str | None = doc("version or digest of the memory", default=None)
+    chat_template_fingerprint: str | None = doc("digest of the chat template", default=None)
+    retrieval_index_version: str | None = doc("version of the retrieval index", default=None)
+    guardrail_version: str | None = doc("version of the guardrails", default=None)
 
 
 @record
 class Usage:
     """Token counts as the provider reported them."""
 
-    prompt_tokens: int | None = doc("tokens in the prompt", None)
-    completion_tokens: int | None = doc("tokens in the completion", None)
-    cached_tokens: int | None = doc("prompt tokens read from a cache", None)
-    reasoning_tokens: int | None = doc("completion tokens spent on reasoning", None)
+    prompt_tokens: int | None = doc("tokens in the prompt", default=None)
+    completion_tokens: int | None = doc("tokens in the completion", default=None)
+    cached_tokens: int | None = doc("prompt tokens read from a cache", default=None)
+    reasoning_tokens: int | None = doc("completion tokens spent on reasoning", default=None)
 
 
 @record
 class ActionResult:
     """What the agent did and what came of it."""
 
-    output: tuple[Message, ...] = doc("output messages, one a choice", ())
-    prompt_token_ids: tuple[int, ...] = doc("token ids of the prompt", ())
-    token_ids: tuple[int, ...] = doc("token ids of the first choice", ())
-    logprobs: tuple[float, ...] = doc("log-probability of each token id, in nats", ())
-    finish_reason: str | None = doc("why generation stopped, first choice", None)
-    tool_result: str | None = doc("result of a tool call, as JSON text", None)
-    error_class: str | None = doc("class of the error, from a closed list", None)
-    http_status: int | None = doc("status the client received", None)
-    latency_ms: float | None = doc("milliseconds from request to last byte", None)
-    first_byte_ms: float | None = doc("milliseconds from request to first byte of the answer", None)
-    attempts: int = doc("number of tries the gateway made", 1)
+    output: tuple[Message, ...] = doc("output messages, one a choice", default=())
+    prompt_token_ids: tuple[int, ...] = doc("token ids of the prompt", default=())
+    token_ids: tuple[int, ...] = doc("token ids of the first choice", default=())
+    logprobs: tuple[float, ...] = doc("log-probability of each token id, in nats", default=())
+    finish_reason: str | None = doc("why generation stopped, first choice", default=None)
+    tool_result: str | None = doc("result of a tool call, as JSON text", default=None)
+    error_class: str | None = doc("class of the error, from a closed list", default=None)
+    http_status: int | None = doc("status the client received", default=None)
+    latency_ms: float | None = doc("milliseconds from request to last byte", default=None)
+    first_byte_ms: float | None = doc(
+        "milliseconds from request to first byte of the answer", default=None
+    )
+    attempts: int = doc("number of tries the gateway made", default=1)
     usage: Usage = nested("token counts", Usage)
 
 
@@ -192,8 +202,8 @@ class RewardSignal:
     """A learning signal present when the step was captured."""
 
     name: str = doc("what is rated")
-    value: bool | float | None = doc("the number or truth value", None)
-    label: str | None = doc("the label", None)
+    value: bool | float | None = doc("the number or truth value", default=None)
+    label: str | None = doc("the label", default=None)
 
 
 @record
@@ -209,30 +219,30 @@ class VersionSpan:
 class ModelVersion:
     """Which model answered. Absent rather than wrong."""
 
-    requested_model: str | None = doc("model named in the request", None)
-    model: str | None = doc("model named in the response", None)
-    policy: str | None = doc("policy line", None)
-    policy_version: int | None = doc("proved version of the policy", None)
-    spans: tuple[VersionSpan, ...] = doc("token spans per version", ())
-    weights_root: str | None = doc("root digest of the weights", None)
-    engine: str | None = doc("inference engine", None)
-    engine_version: str | None = doc("version of the engine", None)
+    requested_model: str | None = doc("model named in the request", default=None)
+    model: str | None = doc("model named in the response", default=None)
+    policy: str | None = doc("policy line", default=None)
+    policy_version: int | None = doc("proved version of the policy", default=None)
+    spans: tuple[VersionSpan, ...] = doc("token spans per version", default=())
+    weights_root: str | None = doc("root digest of the weights", default=None)
+    engine: str | None = doc("inference engine", default=None)
+    engine_version: str | None = doc("version of the engine", default=None)
 
 
 @record
 class Governance:
     """What may be done with the step, and by whom."""
 
-    data_classes: tuple[str, ...] = doc("kinds of private data found", ())
-    redaction_status: RedactionStatus = doc("what redaction did", RedactionStatus.UNKNOWN)
-    redaction_policy_version: str | None = doc("policy and detector version", None)
-    redactions: tuple[RedactedSpan, ...] = doc("spans replaced", ())
-    consent: str | None = doc("consent under which the data was given", None)
-    legal_basis: str | None = doc("legal basis of processing", None)
-    retention_class: str | None = doc("how long it may be kept", None)
-    human_review: str | None = doc("state of a human review", None)
-    training_eligible: bool = doc("whether a trainer may learn from it", False)  # noqa: FBT003
-    visible_to: tuple[str, ...] = doc("roles that may read it, empty for the tenant", ())
+    data_classes: tuple[str, ...] = doc("kinds of private data found", default=())
+    redaction_status: RedactionStatus = doc("what redaction did", default=RedactionStatus.UNKNOWN)
+    redaction_policy_version: str | None = doc("policy and detector version", default=None)
+    redactions: tuple[RedactedSpan, ...] = doc("spans replaced", default=())
+    consent: str | None = doc("consent under which the data was given", default=None)
+    legal_basis: str | None = doc("legal basis of processing", default=None)
+    retention_class: str | None = doc("how long it may be kept", default=None)
+    human_review: str | None = doc("state of a human review", default=None)
+    training_eligible: bool = doc("whether a trainer may learn from it", default=False)
+    visible_to: tuple[str, ...] = doc("roles that may read it, empty for the tenant", default=())
 
 
 @record
@@ -242,29 +252,31 @@ class Step:
     step_id: str = doc("id, unique within the tenant")
     event_id: str = doc("id of the event that captured it")
     tenant_id: str = doc("owner")
-    key_id: str | None = doc("encryption key of the trajectory, absent when not encrypted", None)
+    key_id: str | None = doc(
+        "encryption key of the trajectory, absent when not encrypted", default=None
+    )
     trajectory_id: str = doc("trajectory, unique within the tenant")
-    task_key: str | None = doc("what is being attempted", None)
-    agent_id: str | None = doc("which agent", None)
-    kind: StepKind = doc("what was done", StepKind.MODEL_CALL)
-    dialect: str = doc("wire dialect of the messages", "atdp")
+    task_key: str | None = doc("what is being attempted", default=None)
+    agent_id: str | None = doc("which agent", default=None)
+    kind: StepKind = doc("what was done", default=StepKind.MODEL_CALL)
+    dialect: str = doc("wire dialect of the messages", default="atdp")
     started_at: datetime = doc("when it began")
-    ended_at: datetime | None = doc("when it ended", None)
-    outcome: Outcome = doc("how it ended", Outcome.COMPLETE)
-    response_id: str | None = doc("id the provider gave the response", None)
+    ended_at: datetime | None = doc("when it ended", default=None)
+    outcome: Outcome = doc("how it ended", default=Outcome.COMPLETE)
+    response_id: str | None = doc("id the provider gave the response", default=None)
     lineage: Lineage = nested("place in the trajectory", Lineage)
     observation: Observation = nested("what the agent saw", Observation)
     harness_state: HarnessState = nested("what surrounded the model", HarnessState)
     action_and_result: ActionResult = nested("what was done and what came of it", ActionResult)
-    reward_signals: tuple[RewardSignal, ...] = doc("signals present at capture", ())
+    reward_signals: tuple[RewardSignal, ...] = doc("signals present at capture", default=())
     model_version: ModelVersion = nested("which model answered", ModelVersion)
     governance: Governance = nested("what may be done with it", Governance)
-    gaps: tuple[Gap, ...] = doc("what was not captured, and why", ())
-    replayability: Replayability = doc("can it be run again", Replayability.NON_REPLAYABLE)
-    raw_digest: str | None = doc("HMAC of the original request and response", None)
-    source: Coordinates | None = doc("raw record it was made from", None)
-    replay_epoch: int = doc("number of the processing that made it", 0)
-    replayed: bool = doc("made again by a replay of records handled before", False)  # noqa: FBT003
+    gaps: tuple[Gap, ...] = doc("what was not captured, and why", default=())
+    replayability: Replayability = doc("can it be run again", default=Replayability.NON_REPLAYABLE)
+    raw_digest: str | None = doc("HMAC of the original request and response", default=None)
+    source: Coordinates | None = doc("raw record it was made from", default=None)
+    replay_epoch: int = doc("number of the processing that made it", default=0)
+    replayed: bool = doc("made again by a replay of records handled before", default=False)
 
 
 @record
@@ -273,28 +285,28 @@ class Reward:
 
     reward_id: str = doc("id, unique within the tenant")
     tenant_id: str = doc("owner")
-    key_id: str | None = doc("encryption key of the trajectory", None)
+    key_id: str | None = doc("encryption key of the trajectory", default=None)
     trajectory_id: str = doc("trajectory it rates")
-    step_id: str | None = doc("step it rates, absent for the whole trajectory", None)
+    step_id: str | None = doc("step it rates, absent for the whole trajectory", default=None)
     name: str = doc("what is rated")
-    kind: RewardKind = doc("form of the signal", RewardKind.SCALAR)
-    value: bool | float | None = doc("the number or truth value", None)
-    label: str | None = doc("the label", None)
-    text: str | None = doc("critique, demonstration or preference, redacted", None)
-    redactions: tuple[RedactedSpan, ...] = doc("spans replaced in text or label", ())
-    source: str = doc("explicit or implicit, and through which door", "explicit")
-    rater_id: str | None = doc("who rated, taken from the key", None)
-    confidence: float | None = doc("0 to 1", None)
-    revision: int = doc("1, then higher for each correction", 1)
-    retracted: bool = doc("true when it no longer counts", False)  # noqa: FBT003
-    final: bool = doc("true when no further reward is expected", False)  # noqa: FBT003
-    task_key: str | None = doc("what was attempted", None)
+    kind: RewardKind = doc("form of the signal", default=RewardKind.SCALAR)
+    value: bool | float | None = doc("the number or truth value", default=None)
+    label: str | None = doc("the label", default=None)
+    text: str | None = doc("critique, demonstration or preference, redacted", default=None)
+    redactions: tuple[RedactedSpan, ...] = doc("spans replaced in text or label", default=())
+    source: str = doc("explicit or implicit, and through which door", default="explicit")
+    rater_id: str | None = doc("who rated, taken from the key", default=None)
+    confidence: float | None = doc("0 to 1", default=None)
+    revision: int = doc("1, then higher for each correction", default=1)
+    retracted: bool = doc("true when it no longer counts", default=False)
+    final: bool = doc("true when no further reward is expected", default=False)
+    task_key: str | None = doc("what was attempted", default=None)
     occurred_at: datetime = doc("when the judgement was made")
     received_at: datetime = doc("when the gateway or producer took it")
     digest: str = doc("HMAC of the content, breaks ties")
-    raw: Coordinates | None = doc("raw record it was made from", None)
-    replay_epoch: int = doc("number of the processing that made it", 0)
-    replayed: bool = doc("made again by a replay of records handled before", False)  # noqa: FBT003
+    raw: Coordinates | None = doc("raw record it was made from", default=None)
+    replay_epoch: int = doc("number of the processing that made it", default=0)
+    replayed: bool = doc("made again by a replay of records handled before", default=False)
 
 
 @record
@@ -304,10 +316,10 @@ class TrajectoryEnd:
     event_id: str = doc("id of the event")
     tenant_id: str = doc("owner")
     trajectory_id: str = doc("trajectory that ended")
-    reason: str | None = doc("why", None)
+    reason: str | None = doc("why", default=None)
     occurred_at: datetime = doc("when it ended")
-    raw: Coordinates | None = doc("raw record it was made from", None)
-    replay_epoch: int = doc("number of the processing that made it", 0)
+    raw: Coordinates | None = doc("raw record it was made from", default=None)
+    replay_epoch: int = doc("number of the processing that made it", default=0)
 
 
 @record
@@ -324,42 +336,42 @@ class Exchange:
 
     event_id: str = doc("id of the capture")
     tenant_id: str = doc("owner, taken from the key")
-    key_id: str | None = doc("encryption key of the trajectory", None)
+    key_id: str | None = doc("encryption key of the trajectory", default=None)
     step_id: str = doc("id the step gets")
-    idempotency_key: str | None = doc("given by the client", None)
-    trajectory_id: str | None = doc("named by the client", None)
-    trajectory_source: TrajectorySource = doc("who named it", TrajectorySource.NONE)
-    parent_step_id: str | None = doc("named by the client", None)
-    agent_id: str | None = doc("named by the client or by the key", None)
-    task_key: str | None = doc("named by the client", None)
-    api_key_id: str | None = doc("id of the headrace key, never the key", None)
-    training_eligible: bool = doc("policy of the tenant at capture", False)  # noqa: FBT003
+    idempotency_key: str | None = doc("given by the client", default=None)
+    trajectory_id: str | None = doc("named by the client", default=None)
+    trajectory_source: TrajectorySource = doc("who named it", default=TrajectorySource.NONE)
+    parent_step_id: str | None = doc("named by the client", default=None)
+    agent_id: str | None = doc("named by the client or by the key", default=None)
+    task_key: str | None = doc("named by the client", default=None)
+    api_key_id: str | None = doc("id of the headrace key, never the key", default=None)
+    training_eligible: bool = doc("policy of the tenant at capture", default=False)
     method: str = doc("HTTP method")
     path: str = doc("path as the upstream saw it, without query")
-    query: str = doc("query string", "")
-    request_headers: tuple[Header, ...] = doc("without credentials", ())
-    request_body: bytes = doc("body as the client sent it", b"")
-    request_body_uri: str | None = doc("claim check when the body is large", None)
-    status: int | None = doc("HTTP status of the upstream", None)
-    response_headers: tuple[Header, ...] = doc("without cookies", ())
-    response_body: bytes = doc("body as the upstream sent it, all chunks in a row", b"")
-    response_body_uri: str | None = doc("claim check when the body is large", None)
-    outcome: Outcome = doc("how it ended", Outcome.COMPLETE)
-    error_class: str | None = doc("class of the error, from a closed list", None)
-    attempts: int = doc("number of tries the gateway made", 1)
-    policy_version: int | None = doc("proved by the worker that answered", None)
+    query: str = doc("query string", default="")
+    request_headers: tuple[Header, ...] = doc("without credentials", default=())
+    request_body: bytes = doc("body as the client sent it", default=b"")
+    request_body_uri: str | None = doc("claim check when the body is large", default=None)
+    status: int | None = doc("HTTP status of the upstream", default=None)
+    response_headers: tuple[Header, ...] = doc("without cookies", default=())
+    response_body: bytes = doc("body as the upstream sent it, all chunks in a row", default=b"")
+    response_body_uri: str | None = doc("claim check when the body is large", default=None)
+    outcome: Outcome = doc("how it ended", default=Outcome.COMPLETE)
+    error_class: str | None = doc("class of the error, from a closed list", default=None)
+    attempts: int = doc("number of tries the gateway made", default=1)
+    policy_version: int | None = doc("proved by the worker that answered", default=None)
     started_at: datetime = doc("when the request arrived")
-    first_byte_at: datetime | None = doc("when the first byte of the answer came", None)
-    ended_at: datetime | None = doc("when the last byte was relayed", None)
+    first_byte_at: datetime | None = doc("when the first byte of the answer came", default=None)
+    ended_at: datetime | None = doc("when the last byte was relayed", default=None)
 
 
 @record
 class FeedbackTarget:
     """What feedback is about; exactly one is given."""
 
-    trajectory_id: str | None = doc("a trajectory", None)
-    step_id: str | None = doc("a step", None)
-    response_id: str | None = doc("the provider's id of a response", None)
+    trajectory_id: str | None = doc("a trajectory", default=None)
+    step_id: str | None = doc("a step", default=None)
+    response_id: str | None = doc("the provider's id of a response", default=None)
 
 
 @record
@@ -368,19 +380,19 @@ class Feedback:
 
     reward_id: str = doc("id, unique within the tenant")
     tenant_id: str = doc("owner, taken from the key")
-    key_id: str | None = doc("encryption key of the trajectory", None)
+    key_id: str | None = doc("encryption key of the trajectory", default=None)
     target: FeedbackTarget = nested("what it is about", FeedbackTarget)
     name: str = doc("what is rated")
-    kind: RewardKind = doc("form of the signal", RewardKind.SCALAR)
-    value: bool | float | None = doc("the number or truth value", None)
-    label: str | None = doc("the label", None)
-    text: str | None = doc("critique, demonstration or preference", None)
-    source: str = doc("explicit or implicit, and through which door", "explicit")
-    rater_id: str | None = doc("who rated, taken from the key", None)
-    confidence: float | None = doc("0 to 1", None)
-    revision: int = doc("1, then higher for each correction", 1)
-    retract: bool = doc("true to take it back", False)  # noqa: FBT003
-    final: bool = doc("true when no further reward is expected", False)  # noqa: FBT003
-    task_key: str | None = doc("what was attempted", None)
+    kind: RewardKind = doc("form of the signal", default=RewardKind.SCALAR)
+    value: bool | float | None = doc("the number or truth value", default=None)
+    label: str | None = doc("the label", default=None)
+    text: str | None = doc("critique, demonstration or preference", default=None)
+    source: str = doc("explicit or implicit, and through which door", default="explicit")
+    rater_id: str | None = doc("who rated, taken from the key", default=None)
+    confidence: float | None = doc("0 to 1", default=None)
+    revision: int = doc("1, then higher for each correction", default=1)
+    retract: bool = doc("true to take it back", default=False)
+    final: bool = doc("true when no further reward is expected", default=False)
+    task_key: str | None = doc("what was attempted", default=None)
     occurred_at: datetime = doc("when the judgement was made")
     received_at: datetime = doc("when the gateway or producer took it")

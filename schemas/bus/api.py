@@ -135,13 +135,19 @@ async def deliver(producer: Producer, records: Sequence[Record]) -> list[Deliver
         if remaining == 0 and not done.done():
             done.set_result(None)
 
+    def reporter(index: int) -> OnDelivery:
+        def on_delivery(delivery: Delivery) -> None:
+            loop.call_soon_threadsafe(report, index, delivery)
+
+        return on_delivery
+
     for index, record in enumerate(records):
-        producer.send(
-            record,
-            lambda d, index=index: loop.call_soon_threadsafe(report, index, d),  # type: ignore[misc]
-        )
+        producer.send(record, reporter(index))
     await done
-    deliveries = [d for d in results if d is not None]
+    return _raise_first_error([d for d in results if d is not None])
+
+
+def _raise_first_error(deliveries: list[Delivery]) -> list[Delivery]:
     for delivery in deliveries:
         if delivery.error is not None:
             raise delivery.error

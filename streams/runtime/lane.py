@@ -1,0 +1,274 @@
+"""Record by record: handle, deliver, remember. The only place where the order of durability stands.
+
+Each failure takes one of the four outcomes: PermanentError → dead letter; QuarantineError →
+quarantine; TransientError → the batch is tried again and nothing is acknowledged; anything else
+is a bug: it is counted on disk and stops the process before any acknowledgement. A record that
+stopped the process three times is dead-lettered as `bug`, so it cannot stop a tenant for ever.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+
+import structlog
+
+from schemas import topics
+from schemas.atdp.internal import DeadLetter, Quarantined
+from schemas.atdp.types import Coordinates
+from schemas.bus import Producer, Received, Record, deliver
+from schemas.clock import Clock
+from schemas.codec import encode
+from schemas.errors import HeadraceError, PermanentError, QuarantineError, Reason
+from schemas.ids import derive_id
+from schemas.telemetry import Metrics
+from streams.runtime.crashes import CrashLedger
+
+log = structlog.get_logger()
+
+MAX_CRASHES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What handling one record brings about.
+
+    `state` maps keys to new values, None to delete; they belong to the record's partition.
+    """
+
+    outputs: tuple[Record, ...] = ()
+    state: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The record waits for another one with the same key, for at most `seconds`."""
+
+    seconds: float
+
+
+class State(Protocol):
+    """The processor's table as one record sees it: earlier records of its batch included."""
+
+    def get(self, key: str) -> bytes | None: ...
+
+
+class Table(State, Protocol):
+    """Where state lives between batches."""
+
+    changelog: str
+
+    def apply(self, key: str, value: bytes | None) -> None: ...
+
+
+class Processor(Protocol):
+    """Pure but for its caches: the same record and state give the same effects."""
+
+    def handle(self, record: Received, state: State, *, overdue: bool) -> Effects | Hold:
+        """`overdue` is True for a record whose hold ran out: it must not be held again."""
+
+
+@dataclass(slots=True)
+class _Held:
+    record: Received
+    until: float
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What one batch has gathered; applied to the lane only after everything is durable."""
+
+    outputs: list[Record] = field(default_factory=list)
+    state: OrderedDict[tuple[int, str], bytes | None] = field(default_factory=OrderedDict)
+    finished: list[Received] = field(default_factory=list)
+    held: OrderedDict[tuple[str, int, int], _Held] = field(default_factory=OrderedDict)
+
+
+class _Overlay:
+    def __init__(self, table: Table | None, batch: _Batch, partition: int) -> None:
+        self._table = table
+        self._batch = batch
+        self._partition = partition
+
+    def get(self, key: str) -> bytes | None:
+        pending = self._batch.state
+        if (self._partition, key) in pending:
+            return pending[self._partition, key]
+        return None if self._table is None else self._table.get(key)
+
+
+def coordinates(record: Received) -> tuple[str, int, int]:
+    """Topic, partition and offset of a record."""
+    return record.topic, record.partition, record.offset
+
+
+class RecordLane:
+    """Runs a `Processor` over batches of records of co-partitioned topics."""
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        processor: Processor,
+        table: Table | None,
+        producer: Producer,
+        crashes: CrashLedger,
+        clock: Clock,
+        metrics: Metrics,
+        max_held: int = 10_000,
+    ) -> None:
+        self._group = group
+        self._processor = processor
+        self._table = table
+        self._producer = producer
+        self._crashes = crashes
+        self._clock = clock
+        self._metrics = metrics
+        self._max_held = max_held
+        self._held: OrderedDict[tuple[str, int, int], _Held] = OrderedDict()
+
+    async def process(self, records: Sequence[Received]) -> list[Received]:
+        """Handle `records` and what is overdue; the records that may be acknowledged now."""
+        batch = _Batch(held=OrderedDict(self._held))
+        for record in records:
+            self._offer(record, batch)
+            await asyncio.sleep(0)  # heartbeats run between records, however long one takes
+        self._release_overdue(batch)
+        await self._make_durable(batch)
+        self._held = batch.held
+        self._metrics.gauge("headrace_held_events").set(len(self._held))
+        return batch.finished
+
+    def forget(self, topic: str, partition: int) -> None:
+        """Another worker owns the partition now and sees its unacknowledged records again."""
+        for key in [k for k in self._held if k[:2] == (topic, partition)]:
+            del self._held[key]
+
+    def _offer(self, record: Received, batch: _Batch) -> None:
+        if self._handle(record, batch, overdue=False) and record.key is not None:
+            self._offer_waiting(record, batch)
+
+    def _offer_waiting(self, arrived: Received, batch: _Batch) -> None:
+        """Try the held records of the same key again until none of them moves."""
+        moved = True
+        while moved:
+            moved = False
+            for held in list(batch.held.values()):
+                same = held.record.partition == arrived.partition and held.record.key == arrived.key
+                if same and self._handle(held.record, batch, overdue=False):
+                    moved = True
+
+    def _release_overdue(self, batch: _Batch) -> None:
+        now = self._clock.now().timestamp()
+        too_many = len(batch.held) - self._max_held
+        for index, held in enumerate(list(batch.held.values())):
+            if coordinates(held.record) in batch.held and (held.until <= now or index < too_many):
+                self._metrics.counter("headrace_hold_expired").inc()
+                self._handle(held.record, batch, overdue=True)
+                self._offer_waiting(held.record, batch)
+
+    def _handle(self, record: Received, batch: _Batch, *, overdue: bool) -> bool:
+        """Handle one record into the batch; True unless it waits."""
+        where = coordinates(record)
+        try:
+            self._refuse_if_it_keeps_crashing(where)
+            view = _Overlay(self._table, batch, record.partition)
+            effects = self._processor.handle(record, view, overdue=overdue)
+        except PermanentError as error:
+            effects = Effects(outputs=(self._dead_letter(record, error),))
+        except QuarantineError as error:
+            effects = Effects(outputs=(self._quarantine(record, error),))
+        except HeadraceError:
+            raise
+        except Exception:
+            self._crashes.add(where)
+            raise
+        if isinstance(effects, Hold):
+            self._hold(record, effects, batch)
+            return False
+        batch.held.pop(where, None)
+        batch.outputs.extend(effects.outputs)
+        for key, value in effects.state:
+            batch.state[record.partition, key] = value
+        batch.finished.append(record)
+        self._metrics.counter("headrace_records", group=self._group, result="handled").inc()
+        return True
+
+    def _refuse_if_it_keeps_crashing(self, where: tuple[str, int, int]) -> None:
+        if self._crashes.count(where) >= MAX_CRASHES:
+            raise PermanentError(Reason.BUG)
+
+    def _hold(self, record: Received, hold: Hold, batch: _Batch) -> None:
+        until = self._clock.now() + timedelta(seconds=hold.seconds)
+        batch.held.setdefault(coordinates(record), _Held(record, until.timestamp()))
+
+    def _dead_letter(self, record: Received, error: PermanentError) -> Record:
+        letter = dead_letter(self._group, record, error, self._clock)
+        log.warning(
+            "record_dead_lettered",
+            group=self._group,
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            reason=error.reason.value,
+        )
+        self._metrics.counter(
+            "headrace_dead_letters", group=self._group, reason=error.reason.value
+        ).inc()
+        return letter
+
+    def _quarantine(self, record: Received, error: QuarantineError) -> Record:
+        self._metrics.counter("headrace_quarantined", reason=error.reason.value).inc()
+        event = Quarantined(
+            quarantine_id=derive_id("quarantine", *coordinates(record)),
+            tenant_id=None,
+            source=Coordinates(
+                topic=record.topic, partition=record.partition, offset=record.offset
+            ),
+            reason=error.reason.value,
+            occurred_at=self._clock.now(),
+            value=record.value or b"",
+        )
+        return Record(topics.QUARANTINE, event.quarantine_id.encode(), encode(event))
+
+    async def _make_durable(self, batch: _Batch) -> None:
+        await self._deliver(batch.outputs)
+        if self._table is None or not batch.state:
+            return
+        changelog = self._table.changelog
+        await self._deliver(
+            [
+                Record(changelog, key.encode(), value, partition=partition)
+                for (partition, key), value in batch.state.items()
+            ]
+        )
+        for (_, key), value in batch.state.items():
+            self._table.apply(key, value)
+
+    async def _deliver(self, records: Sequence[Record]) -> None:
+        try:
+            await deliver(self._producer, records)
+        except PermanentError as error:
+            # An output that the broker refuses for good is our bug, not the record's fault.
+            raise RuntimeError(f"the broker refused an output of {self._group}") from error
+
+
+def dead_letter(group: str, record: Received, error: PermanentError, clock: Clock) -> Record:
+    """The dead letter of a record: where it lies and why, nothing of what it says."""
+    where = coordinates(record)
+    event = DeadLetter(
+        dead_letter_id=derive_id("dead-letter", group, *where),
+        group=group,
+        source=Coordinates(topic=where[0], partition=where[1], offset=where[2]),
+        reason=error.reason.value,
+        field=error.field,
+        num_bytes=len(record.value or b""),
+        occurred_at=clock.now(),
+    )
+    topic = topics.dead_letter_topic(record.topic)
+    return Record(topic, event.dead_letter_id.encode(), encode(event))
+
+
+__all__ = ["Effects", "Hold", "Processor", "RecordLane", "State", "Table"]

@@ -1,0 +1,60 @@
+"""Which processing of a group this is, and what it handled before.
+
+A replay is ordered by a `Replay` record. Outputs carry its epoch, so the tables can tell the
+newest; outputs of records below the offsets committed before it are marked as made again.
+"""
+
+from dataclasses import dataclass, field
+
+from schemas import topics
+from schemas.atdp.internal import Replay
+from schemas.bus import Bus, Received
+from schemas.bus.api import Position
+from schemas.codec import decode
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayMark:
+    """The epoch of a group and the offsets it had committed before."""
+
+    epoch: int = 0
+    committed_before: dict[Position, int] = field(default_factory=dict)
+
+    def is_replayed(self, record: Received) -> bool:
+        """True when an earlier processing had handled this record."""
+        return record.offset < self.committed_before.get((record.topic, record.partition), 0)
+
+
+def read_replay_mark(bus: Bus, group: str) -> ReplayMark:
+    """Read the compacted topic to its end; bounded by what it holds now."""
+    mark = ReplayMark()
+    for replay in read_replays(bus):
+        if replay.group == group and replay.epoch >= mark.epoch:
+            offsets = {(o.topic, o.partition): o.offset for o in replay.committed_before}
+            mark = ReplayMark(replay.epoch, offsets)
+    return mark
+
+
+def read_replays(bus: Bus) -> list[Replay]:
+    """Every replay still on the topic, oldest first."""
+    admin, consumer = bus.admin(), bus.consumer()
+    try:
+        ends = {
+            (topics.REPLAYS, partition): (first, end)
+            for partition, (first, end) in admin.watermarks(topics.REPLAYS).items()
+            if end > first
+        }
+        consumer.assign({position: first for position, (first, _) in ends.items()})
+        remaining = {position: end for position, (_, end) in ends.items()}
+        replays = []
+        while remaining:
+            for record in consumer.poll(500, 1.0):
+                if record.value is not None:
+                    replays.append(decode(record.value))
+                position = (record.topic, record.partition)
+                if record.offset + 1 >= remaining.get(position, 0):
+                    remaining.pop(position, None)
+        return replays
+    finally:
+        consumer.close()
+        admin.close()

@@ -1,0 +1,222 @@
+"""The Faust application of a processor: topics in, lanes behind, signals and exits around.
+
+Faust gives consumption, partition assignment and the recovery of tables from their changelogs.
+Writing a changelog, delivering outputs and acknowledging are ours (see `lane`), because Faust
+acknowledges a record whose agent raised and does not wait for a changelog before it commits.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+from prometheus_client import start_http_server
+
+from schemas import topics
+from schemas.bus.api import Bus
+from schemas.bus.kafka import KafkaBus
+from schemas.clock import SystemClock
+from schemas.errors import ConfigError
+from schemas.settings import Settings, load_settings
+from schemas.telemetry import Metrics, configure_logging
+from streams.runtime.crashes import CrashLedger
+from streams.runtime.lane import Processor, RecordLane
+from streams.runtime.pump import Lane, Pump
+from streams.runtime.replays import ReplayMark, read_replay_mark
+
+os.environ.setdefault("FAUST_LOOP", "asyncio")
+import faust
+
+log = structlog.get_logger()
+
+EXIT_CONFIG = 2
+
+
+class FaustTable:
+    """A Faust table read through its store and written through our producer."""
+
+    def __init__(self, table: Any, changelog: str) -> None:
+        self._table = table
+        self.changelog = changelog
+
+    def get(self, key: str) -> bytes | None:
+        value: bytes | None = self._table.data.get(key.encode())
+        return value
+
+    def apply(self, key: str, value: bytes | None) -> None:
+        if value is None:
+            self._table.data.pop(key.encode(), None)
+        else:
+            self._table.data[key.encode()] = value
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a processor may build itself from."""
+
+    settings: Settings
+    bus: Bus
+    metrics: Metrics
+    mark: ReplayMark
+
+
+class Shell:
+    """One process of one consumer group."""
+
+    def __init__(self, group: str, settings: Settings) -> None:
+        bus = KafkaBus(settings.kafka.bootstrap_servers, settings.kafka.max_record_bytes * 2)
+        self.context = Context(settings, bus, Metrics(), read_replay_mark(bus, group))
+        self._group = group
+        self._producer = bus.producer(group)
+        self._crashes = CrashLedger(settings.data_dir / "run" / f"{group}.crashes.json")
+        self._pumps: list[tuple[Pump, Sequence[str]]] = []
+        self._tasks: list[Callable[[], Any]] = []
+        self.app = _faust_app(group, settings)
+        self.app.on_partitions_revoked.connect(self._forget)
+
+    def add_processor(
+        self,
+        inputs: Sequence[str],
+        processor: Processor,
+        *,
+        table: str | None = None,
+        max_batch: int = 200,
+        linger_seconds: float = 0.01,
+        max_held: int = 10_000,
+    ) -> None:
+        """Run `processor` over the co-partitioned topics `inputs`, with state in `table`."""
+        lane = RecordLane(
+            group=self._group,
+            processor=processor,
+            table=self._table(table) if table else None,
+            producer=self._producer,
+            crashes=self._crashes,
+            clock=SystemClock(),
+            metrics=self.context.metrics,
+            max_held=max_held,
+        )
+        self.add_lane(inputs, lane, max_batch=max_batch, linger_seconds=linger_seconds)
+
+    def add_lane(
+        self, inputs: Sequence[str], lane: Lane, *, max_batch: int, linger_seconds: float
+    ) -> None:
+        """Run a lane of one's own over `inputs`; it makes its effects durable itself."""
+        pump = Pump(
+            group=self._group,
+            lane=lane,
+            acknowledge=_acknowledge,
+            metrics=self.context.metrics,
+            max_batch=max_batch,
+            linger_seconds=linger_seconds,
+        )
+        self._pumps.append((pump, inputs))
+        topic = self.app.topic(
+            *inputs,
+            key_type=bytes,
+            value_type=bytes,
+            key_serializer="raw",
+            value_serializer="raw",
+            partitions=None,
+        )
+
+        async def consume(stream: Any) -> None:
+            stream.enable_acks = False
+            await pump.feed(stream.events())
+
+        name = f"{self._group}.{len(self._pumps)}"
+        self.app.agent(topic, name=name)(consume)
+
+    def add_task(self, task: Callable[[], Any]) -> None:
+        """Run a coroutine function beside the lanes, such as a ticker. Its failure is a bug."""
+        self._tasks.append(task)
+
+    def run(self) -> None:
+        """Run until a signal. Does not return."""
+        settings = self.context.settings
+        if settings.metrics_port is not None:
+            start_http_server(
+                settings.metrics_port, addr="127.0.0.1", registry=self.context.metrics.registry
+            )
+        for coroutine in [*(pump.run for pump, _ in self._pumps), *self._tasks]:
+            self.app.task(_guarded(coroutine))
+        worker = faust.Worker(self.app, loglevel="WARN", override_logging=False)
+        worker.execute_from_commandline()
+
+    def _table(self, name: str) -> FaustTable:
+        table = self.app.Table(
+            name,
+            key_type=bytes,
+            value_type=bytes,
+            key_serializer="raw",
+            value_serializer="raw",
+            partitions=self.context.settings.kafka.num_partitions,
+        )
+        return FaustTable(table, topics.changelog_topic(self._group, name))
+
+    async def _forget(self, _app: Any, revoked: Any, **_kwargs: Any) -> None:
+        for pump, inputs in self._pumps:
+            for tp in revoked:
+                if tp.topic in inputs:
+                    pump.forget(tp.topic, tp.partition)
+
+
+def _guarded(coroutine: Callable[[], Any]) -> Callable[[], Any]:
+    """A task that ends the process at once when it fails: nothing more may be acknowledged."""
+
+    async def guarded() -> None:
+        try:
+            await coroutine()
+        except asyncio.CancelledError:
+            raise
+        except ConfigError as error:
+            _die(EXIT_CONFIG, "stopped_by_configuration", why=str(error))
+        except Exception:  # noqa: BLE001 - the supervised loop: a bug stops the process
+            _die(1, "stopped_by_bug", exc_info=True)
+
+    return guarded
+
+
+def _die(code: int, event: str, **details: Any) -> None:
+    log.error(event, **details)
+    sys.stderr.flush()
+    os._exit(code)
+
+
+async def _acknowledge(event: Any) -> None:
+    event.ack()
+
+
+def _faust_app(group: str, settings: Settings) -> Any:
+    servers = settings.kafka.bootstrap_servers.split(",")
+    return faust.App(
+        group,
+        broker=[f"kafka://{server}" for server in servers],
+        datadir=str(Path(settings.data_dir) / "run" / group),
+        store="memory://",
+        web_enabled=False,
+        topic_disable_leader=True,
+        topic_allow_declare=False,
+        topic_partitions=settings.kafka.num_partitions,
+        consumer_auto_offset_reset="earliest",
+        broker_commit_interval=0.5,
+        broker_max_poll_interval=3600.0,
+        stream_wait_empty=False,
+        logging_config=None,
+    )
+
+
+def run_processor(group: str, build: Callable[[Shell], None]) -> None:
+    """Entry point of a processor: settings, logs, shell; exit 2 with a sentence if it cannot."""
+    try:
+        settings = load_settings()
+        configure_logging(group, settings.log_level)
+        shell = Shell(group, settings)
+        build(shell)
+    except ConfigError as error:
+        sys.stderr.write(f"{group}: {error}\n")
+        sys.exit(EXIT_CONFIG)
+    shell.run()
