@@ -1,0 +1,49 @@
+"""Fixtures that every part of the suite shares: the real services and the shared data."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import containers, services
+from tests.services import ClickHouseEndpoint
+
+_REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Bootstrap servers of a real Apache Kafka broker. One per session: name topics uniquely."""
+    if configured := services.configured_kafka():
+        yield configured
+        return
+    if containers.has_image(containers.KAFKA_IMAGE):
+        with containers.kafka() as bootstrap_servers:
+            yield bootstrap_servers
+        return
+    with services.running_kafka(tmp_path_factory.mktemp("kafka")) as bootstrap_servers:
+        yield bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseEndpoint]:
+    """A real ClickHouse engine over HTTP. One per session: name databases uniquely."""
+    if configured := services.configured_clickhouse():
+        yield configured
+        return
+    if containers.has_image(containers.CLICKHOUSE_IMAGE):
+        with containers.clickhouse() as endpoint:
+            yield endpoint
+        return
+    with services.running_clickhouse(tmp_path_factory.mktemp("clickhouse")) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The directory of real input. Tests that need it skip where it is absent."""
+    path = Path(os.environ.get("HEADRACE_SHARED_DATA", _REPOSITORY.parent / "shared" / "data"))
+    if not path.is_dir():
+        pytest.skip(f"shared data absent: {path} (set HEADRACE_SHARED_DATA)")
+    return path

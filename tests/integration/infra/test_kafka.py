@@ -1,0 +1,59 @@
+"""The local broker is a real one: what is produced is consumed, what is misspelt is refused."""
+
+import uuid
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from infra.local.kafka import is_ready
+
+pytestmark = pytest.mark.integration
+
+
+def _topic(admin: AdminClient) -> str:
+    name = f"test-{uuid.uuid4()}"
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(10)
+    return name
+
+
+def test_a_record_of_one_mebibyte_goes_through(kafka: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka})
+    topic = _topic(admin)
+    payload = bytes(1024 * 1024)
+    producer = Producer({"bootstrap.servers": kafka, "message.max.bytes": 2_000_000})
+    producer.produce(topic, payload, key=b"k")
+    assert producer.flush(10) == 0
+    consumer = Consumer(
+        {"bootstrap.servers": kafka, "group.id": topic, "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    message = consumer.poll(20)
+    consumer.close()
+    assert message is not None
+    assert message.error() is None
+    assert message.value() == payload
+
+
+def test_an_unknown_topic_is_not_created(kafka: str) -> None:
+    delivered = []
+    producer = Producer({"bootstrap.servers": kafka, "message.timeout.ms": 1500})
+    producer.produce(
+        f"absent-{uuid.uuid4()}", b"x", callback=lambda error, _: delivered.append(error)
+    )
+    producer.flush(10)
+    assert delivered
+    assert delivered[0] is not None
+
+
+def test_readiness_is_a_real_answer(kafka: str, unused_tcp_port: int) -> None:
+    host, _, port = kafka.partition(":")
+    assert is_ready(host, int(port))
+    assert not is_ready(host, unused_tcp_port)
+
+
+def test_replication_beyond_one_broker_is_refused(kafka: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka})
+    name = f"test-{uuid.uuid4()}"
+    with pytest.raises(KafkaException):
+        admin.create_topics([NewTopic(name, 1, 3)])[name].result(10)
