@@ -1,0 +1,284 @@
+"""A captured exchange becomes a step: six classes of metadata, redacted, with its gaps."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.atdp.types import (
+    ActionResult,
+    Exchange,
+    Gap,
+    Governance,
+    HarnessState,
+    Lineage,
+    ModelVersion,
+    Observation,
+    Outcome,
+    RedactionStatus,
+    Replayability,
+    Step,
+    StepKind,
+    Usage,
+)
+from schemas.ids import keyed_digest
+from streams.redaction import gaps
+from streams.redaction.bodies import header
+from streams.redaction.chat import ChatRequest, ChatResponse
+from streams.redaction.lineage import Place
+from streams.redaction.redacting import EventRedaction
+
+CHAT = "openai.chat"
+#: Dialects by the end of the path. Only `CHAT` is understood so far.
+DIALECTS = {
+    "/chat/completions": CHAT,
+    "/completions": "openai.completions",
+    "/responses": "openai.responses",
+    "/messages": "anthropic.messages",
+    "/messages/count_tokens": "anthropic.count_tokens",
+    "/embeddings": "openai.embeddings",
+    "/models": "openai.models",
+}
+
+
+def dialect_of(method: str, path: str) -> str:
+    """The name of the dialect spoken on a path; `unknown` for any other path."""
+    found = [name for ending, name in DIALECTS.items() if path.endswith(ending)]
+    name = found[0] if found else "unknown"
+    return name if name != CHAT or method == "POST" else "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Ids of the step that its event does not hold in their final form."""
+
+    step_id: str
+    attempt_of: str | None
+    raw_digest: str
+    fingerprint_key: bytes
+
+
+def unparsed_step(exchange: Exchange, identity: Identity, trajectory_id: str,
+                  redaction: EventRedaction, gap: Gap) -> Step:  # fmt: skip
+    """A step of which only the outside is known."""
+    return _step(
+        exchange, identity, trajectory_id, redaction,
+        kind=StepKind.MODEL_CALL if exchange.method == "POST" else StepKind.UNKNOWN,
+        lineage=Lineage(
+            parent_step_id=redaction.identifier(exchange.parent_step_id),
+            attempt_of=identity.attempt_of,
+        ),
+        observation=Observation(),
+        harness=_harness(exchange, None, identity, redaction),
+        result=_result(exchange, ChatResponse(), ()),
+        model=ModelVersion(policy_version=exchange.policy_version),
+        gaps=(gap,),
+        response_id=None,
+        outcome=_outcome(exchange, ChatResponse()),
+        replayability=Replayability.NON_REPLAYABLE,
+    )  # fmt: skip
+
+
+def chat_step(
+    exchange: Exchange,
+    identity: Identity,
+    request: ChatRequest,
+    response: ChatResponse | None,
+    place: Place,
+    context_digest: str,
+    redaction: EventRedaction,
+) -> tuple[Step, bool]:
+    """The step of a chat call, and whether its text or an ancestor's was redacted."""
+    answer = response or ChatResponse()
+    known = request.messages[: place.num_known]
+    new_messages = redaction.messages(
+        "new_messages", request.messages[place.num_known :], background=known
+    )
+    output = redaction.messages("output", answer.outputs, background=request.messages)
+    inherited = place.parent is not None and place.parent.redacted
+    withheld = (
+        inherited
+        or bool(redaction.spans)
+        or redaction.surrogates_replaced
+        or redaction.holds_private_data(request.tools)
+    )
+    outcome = _outcome(exchange, answer)
+    step = _step(
+        exchange, identity, place.trajectory_id, redaction,
+        kind=StepKind.MODEL_CALL,
+        lineage=Lineage(
+            parent_step_id=None if place.parent is None else place.parent.step_id,
+            step_index=place.step_index,
+            attempt_of=identity.attempt_of,
+        ),
+        observation=Observation(
+            new_messages=new_messages,
+            context_messages=len(request.messages),
+            context_digest=context_digest,
+        ),
+        harness=_harness(exchange, request, identity, redaction),
+        result=_result(exchange, ChatResponse() if withheld else answer, output, answer),
+        model=ModelVersion(
+            requested_model=redaction.identifier(request.model),
+            model=redaction.identifier(answer.model),
+            policy_version=exchange.policy_version,
+        ),
+        gaps=_gaps(response, place, redaction, outcome, withheld=withheld),
+        response_id=redaction.identifier(answer.response_id),
+        outcome=outcome,
+        replayability=Replayability.APPROXIMATE,
+    )  # fmt: skip
+    return step, withheld
+
+
+def _step(exchange: Exchange, identity: Identity, trajectory_id: str, redaction: EventRedaction, *,
+          kind: StepKind, lineage: Lineage, observation: Observation, harness: HarnessState,
+          result: ActionResult, model: ModelVersion, gaps: tuple[Gap, ...],
+          response_id: str | None, outcome: Outcome, replayability: Replayability) -> Step:  # fmt: skip
+    return Step(
+        step_id=identity.step_id,
+        event_id=exchange.event_id,
+        tenant_id=exchange.tenant_id,
+        key_id=exchange.key_id,
+        trajectory_id=trajectory_id,
+        task_key=redaction.identifier(exchange.task_key),
+        agent_id=redaction.identifier(exchange.agent_id),
+        kind=kind,
+        dialect=dialect_of(exchange.method, exchange.path),
+        started_at=exchange.started_at,
+        ended_at=exchange.ended_at,
+        outcome=outcome,
+        response_id=response_id,
+        lineage=lineage,
+        observation=observation,
+        harness_state=harness,
+        action_and_result=result,
+        model_version=model,
+        governance=_governance(exchange, redaction),
+        gaps=gaps,
+        replayability=replayability,
+        raw_digest=identity.raw_digest,
+    )
+
+
+def _governance(exchange: Exchange, redaction: EventRedaction) -> Governance:
+    return Governance(
+        data_classes=tuple(sorted({span.kind for span in redaction.spans})),
+        redaction_status=RedactionStatus.REDACTED if redaction.spans else RedactionStatus.CLEAN,
+        redactions=tuple(redaction.spans),
+        training_eligible=exchange.training_eligible,
+    )
+
+
+def _outcome(exchange: Exchange, answer: ChatResponse) -> Outcome:
+    refused = exchange.status is not None and exchange.status >= 400
+    if exchange.outcome is Outcome.COMPLETE and (refused or answer.failed):
+        return Outcome.UPSTREAM_ERROR
+    return exchange.outcome
+
+
+def _result(exchange: Exchange, tokens: ChatResponse, output: Any,
+            answer: ChatResponse | None = None) -> ActionResult:  # fmt: skip
+    """`tokens` is empty where token ids and log-probabilities are withheld."""
+    answer = answer or tokens
+    status = exchange.status
+    error = f"http_{status}" if status is not None and status >= 400 else exchange.error_class
+    return ActionResult(
+        output=output,
+        prompt_token_ids=tokens.prompt_token_ids,
+        token_ids=tokens.token_ids,
+        logprobs=tokens.logprobs if len(tokens.logprobs) == len(tokens.token_ids) else (),
+        finish_reason=_word(answer.finish_reason),
+        error_class=error or ("error_in_stream" if answer.failed else None),
+        http_status=status,
+        latency_ms=_milliseconds(exchange, exchange.ended_at),
+        first_byte_ms=_milliseconds(exchange, exchange.first_byte_at),
+        attempts=exchange.attempts,
+        usage=_usage(answer.usage),
+    )
+
+
+def _word(text: str | None) -> str | None:
+    """A provider's keyword; anything that is not one is not stored."""
+    return text if text is None or (text.isascii() and text.replace("_", "").isalpha()) else "other"
+
+
+def _milliseconds(exchange: Exchange, until: Any) -> float | None:
+    return None if until is None else (until - exchange.started_at).total_seconds() * 1000.0
+
+
+def _usage(usage: dict[str, Any]) -> Usage:
+    prompt = usage.get("prompt_tokens_details")
+    completion = usage.get("completion_tokens_details")
+    return Usage(
+        prompt_tokens=_count(usage.get("prompt_tokens")),
+        completion_tokens=_count(usage.get("completion_tokens")),
+        cached_tokens=_count(prompt.get("cached_tokens")) if isinstance(prompt, dict) else None,
+        reasoning_tokens=(
+            _count(completion.get("reasoning_tokens")) if isinstance(completion, dict) else None
+        ),
+    )
+
+
+def _count(value: Any) -> int | None:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+    return value if is_count else None
+
+
+def _harness(exchange: Exchange, request: ChatRequest | None, identity: Identity,
+             redaction: EventRedaction) -> HarnessState:  # fmt: skip
+    name, _, version = (
+        header(exchange.request_headers, "user-agent").partition(" ")[0].partition("/")
+    )
+    key = identity.fingerprint_key
+    if request is None:
+        return HarnessState(
+            harness_name=redaction.identifier(name or None),
+            harness_version=redaction.identifier(version or None),
+        )
+    system = [m for m in request.messages if m["role"] in ("system", "developer")]
+    system_print = _fingerprint(key, "system", system)
+    tools_print = _fingerprint(key, "tools", request.tools)
+    names = [tool.get("function", {}).get("name") for tool in request.tools if _is_function(tool)]
+    return HarnessState(
+        harness_name=redaction.identifier(name or None),
+        harness_version=redaction.identifier(version or None),
+        harness_fingerprint=keyed_digest(key, name, version, system_print or "", tools_print or ""),
+        system_prompt_fingerprint=system_print,
+        tools=tuple(redaction.identifier(n) or "" for n in names if isinstance(n, str)),
+        tools_fingerprint=tools_print,
+        sampling=redaction.body("sampling", _json(request.sampling)),
+    )
+
+
+def _is_function(tool: Any) -> bool:
+    return isinstance(tool, dict) and isinstance(tool.get("function"), dict)
+
+
+def _fingerprint(key: bytes, kind: str, value: Any) -> str | None:
+    return keyed_digest(key, kind, _json(value)) if value else None
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+
+
+def _gaps(response: ChatResponse | None, place: Place, redaction: EventRedaction,
+          outcome: Outcome, *, withheld: bool) -> tuple[Gap, ...]:  # fmt: skip
+    found = []
+    if place.gap is not None:
+        found.append(gaps.lineage(place.gap))
+    if redaction.surrogates_replaced:
+        found.append(gaps.SURROGATES_REPLACED)
+    if outcome is not Outcome.COMPLETE:
+        found.append(gaps.RESPONSE_INCOMPLETE)
+    elif response is None:
+        found.append(gaps.RESPONSE_NOT_PARSED)
+    return (*found, *_token_gaps(response or ChatResponse(), withheld=withheld))
+
+
+def _token_gaps(answer: ChatResponse, *, withheld: bool) -> tuple[Gap, ...]:
+    if not answer.token_ids:
+        return (gaps.TOKENS_NOT_IN_RESPONSE,)
+    if withheld:
+        return (gaps.TOKENS_WITHHELD,)
+    return (gaps.OTHER_CHOICES_WITHOUT_TOKENS,) if len(answer.outputs) > 1 else ()

@@ -1,0 +1,19 @@
+"""The closed list of gaps: what a step can lack, and why. docs/gaps.md is this list in prose."""
+
+from schemas.atdp.types import Gap
+
+DIALECT_NOT_PARSED = Gap(field="observation", reason="dialect_not_parsed")
+REQUEST_NOT_PARSED = Gap(field="observation", reason="request_not_parsed")
+RESPONSE_NOT_PARSED = Gap(field="action_and_result.output", reason="response_not_parsed")
+RESPONSE_INCOMPLETE = Gap(field="action_and_result.output", reason="response_incomplete")
+TOKENS_NOT_IN_RESPONSE = Gap(field="action_and_result.token_ids", reason="not_in_response")
+TOKENS_WITHHELD = Gap(field="action_and_result.token_ids", reason="withheld_by_redaction")
+SURROGATES_REPLACED = Gap(field="observation.new_messages", reason="surrogates_replaced")
+OTHER_CHOICES_WITHOUT_TOKENS = Gap(
+    field="action_and_result.token_ids", reason="only_first_choice_kept"
+)
+
+
+def lineage(reason: str) -> Gap:
+    """A gap in the lineage: the reason comes from `lineage.place`."""
+    return Gap(field="lineage.parent_step_id", reason=reason)

@@ -1,0 +1,238 @@
+"""Raw events in, clean events out. The pure part of the redaction processor.
+
+Exchange       → trajectory.steps.v1, and an alias for each id that feedback may name
+Step           → the same, as its producer told it
+Feedback       → trajectory.rewards.v1 if it names a trajectory, else raw.unresolved.v1
+TrajectoryEnd  → trajectory.ends.v1
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from schemas import topics
+from schemas.atdp.internal import Alias, UnresolvedFeedback
+from schemas.atdp.types import (
+    Coordinates,
+    Exchange,
+    Feedback,
+    Outcome,
+    Step,
+    TrajectoryEnd,
+)
+from schemas.bus import Received, Record
+from schemas.codec import decode, encode
+from schemas.errors import PermanentError, Reason
+from schemas.ids import derive_id, keyed_digest, trajectory_key
+from schemas.store import BlobStore
+from streams.redaction import chat, gaps
+from streams.redaction.bodies import request_bytes, response_bytes
+from streams.redaction.captured import CHAT, Identity, chat_step, dialect_of, unparsed_step
+from streams.redaction.chat import ChatRequest, ChatResponse
+from streams.redaction.lineage import Call, Node, Waits, chain, place, remember
+from streams.redaction.published import clean_end, clean_reward, published_step
+from streams.redaction.tenants import Tenant, Tenants
+from streams.runtime import Effects, Hold, ReplayMark, State
+
+StateChanges = tuple[tuple[str, bytes | None], ...]
+
+
+class RedactionProcessor:
+    """Handles one raw record at a time."""
+
+    def __init__(
+        self, tenants: Tenants, blobs: BlobStore, mark: ReplayMark, hold_seconds: float
+    ) -> None:
+        self._tenants = tenants
+        self._blobs = blobs
+        self._mark = mark
+        self._hold = Hold(hold_seconds)
+
+    def handle(self, record: Received, state: State, *, overdue: bool) -> Effects | Hold:
+        """Decode, place, redact. See `streams.runtime.lane.Processor`."""
+        event = decode(record.value)
+        if isinstance(event, Exchange):
+            return self._exchange(event, record, state, overdue=overdue)
+        if isinstance(event, Step):
+            return self._published(event, record, state)
+        if isinstance(event, Feedback):
+            return self._feedback(event, record)
+        if isinstance(event, TrajectoryEnd):
+            return self._end(event, record)
+        raise PermanentError(Reason.UNEXPECTED_EVENT)
+
+    def _exchange(
+        self, exchange: Exchange, record: Received, state: State, *, overdue: bool
+    ) -> Effects | Hold:
+        tenant = self._tenants.get(exchange.tenant_id)
+        scope = (record.key or b"").decode("utf-8", "replace")
+        asked = request_bytes(exchange, self._blobs)
+        answered = response_bytes(exchange, self._blobs)
+        identity, claimed = _identity(exchange, scope, asked, answered, tenant, state)
+        parsed = dialect_of(exchange.method, exchange.path) == CHAT
+        request = chat.parse_request(asked) if parsed else None
+        if request is None:
+            gap = gaps.REQUEST_NOT_PARSED if parsed else gaps.DIALECT_NOT_PARSED
+            step = unparsed_step(
+                exchange, identity, self._trajectory_id(exchange),
+                self._tenants.redaction(exchange.tenant_id), gap,
+            )  # fmt: skip
+            return self._step_effects(step, record, tenant, None, claimed)
+        call = self._call(exchange, identity, scope, request, tenant)
+        where = place(call, state, overdue=overdue)
+        if isinstance(where, Waits):
+            return self._hold
+        response = chat.parse_response(answered) if answered else None
+        step, redacted = chat_step(
+            exchange, identity, request, response, where, call.chain[-1],
+            self._tenants.redaction(exchange.tenant_id),
+        )  # fmt: skip
+        node = Node(identity.step_id, where.trajectory_id, where.step_index, redacted)
+        changes = remember(call, where, node, _after(call, response, tenant), state)
+        raw_id = response.response_id if response else None
+        return self._step_effects(step, record, tenant, raw_id, (*claimed, *changes))
+
+    def _trajectory_id(self, exchange: Exchange) -> str:
+        """The trajectory that was named, without private data, else one of the call's own."""
+        named = self._tenants.redaction(exchange.tenant_id).identifier(exchange.trajectory_id)
+        return named or derive_id("trajectory", exchange.tenant_id, exchange.step_id)
+
+    def _call(
+        self,
+        exchange: Exchange,
+        identity: Identity,
+        scope: str,
+        request: ChatRequest,
+        tenant: Tenant,
+    ) -> Call:
+        named = exchange.trajectory_id is not None
+        own = self._trajectory_id(exchange)
+        parent = exchange.parent_step_id
+        return Call(
+            scope=scope,
+            step_id=identity.step_id,
+            chain=chain(tenant.lineage_key, [chat.canonical(m) for m in request.messages]),
+            answers=[i for i, m in enumerate(request.messages) if m["role"] == "assistant"],
+            trajectory_id=own if named else None,
+            parent_step_id=self._tenants.redaction(exchange.tenant_id).identifier(parent),
+            own_trajectory_id=own,
+        )
+
+    def _published(self, step: Step, record: Received, state: State) -> Effects:
+        tenant = self._tenants.get(step.tenant_id)
+        scope = trajectory_key(step.tenant_id, step.trajectory_id).decode()
+        parent = step.lineage.parent_step_id
+        clean, redacted = published_step(
+            step,
+            self._tenants.redaction(step.tenant_id),
+            tenant.digest_key,
+            # A parent that was never seen may have held anything.
+            ancestors_redacted=parent is not None and state.get(f"{scope}.clean.{parent}") is None,
+        )
+        changes: StateChanges = () if redacted else ((f"{scope}.clean.{step.step_id}", b"1"),)
+        return self._step_effects(clean, record, tenant, step.response_id, changes)
+
+    def _step_effects(
+        self,
+        step: Step,
+        record: Received,
+        tenant: Tenant,
+        response_id: str | None,
+        changes: StateChanges,
+    ) -> Effects:
+        governance = replace(step.governance, redaction_policy_version=self._tenants.policy_version)
+        stamped = replace(
+            step,
+            governance=governance,
+            source=_coordinates(record),
+            replay_epoch=self._mark.epoch,
+            replayed=self._mark.is_replayed(record),
+        )
+        key = trajectory_key(step.tenant_id, step.trajectory_id)
+        output = Record(topics.STEPS, key, encode(stamped))
+        return Effects((output, *_aliases(stamped, response_id, tenant)), changes)
+
+    def _feedback(self, feedback: Feedback, record: Received) -> Effects:
+        tenant = self._tenants.get(feedback.tenant_id)
+        target = feedback.target
+        given = [target.trajectory_id, target.step_id, target.response_id]
+        if sum(value is not None for value in given) != 1:
+            raise PermanentError(Reason.WRONG_TYPE, "target")
+        if target.trajectory_id is None:
+            kind, value = ("step", target.step_id) if target.step_id else (
+                "response", target.response_id)  # fmt: skip
+            alias = alias_of(tenant, kind, value or "")
+            event = UnresolvedFeedback(alias=alias, feedback=feedback, raw=_coordinates(record))
+            return Effects((Record(topics.RAW_UNRESOLVED, alias.encode(), encode(event)),))
+        redaction = self._tenants.redaction(feedback.tenant_id)
+        trajectory_id = redaction.identifier(target.trajectory_id) or ""
+        reward = clean_reward(feedback, trajectory_id, None, redaction, tenant.digest_key)
+        return Effects((reward_record(reward, self._mark, record, _coordinates(record)),))
+
+    def _end(self, end: TrajectoryEnd, record: Received) -> Effects:
+        clean = clean_end(end, self._tenants.redaction(end.tenant_id))
+        stamped = replace(clean, raw=_coordinates(record), replay_epoch=self._mark.epoch)
+        key = trajectory_key(clean.tenant_id, clean.trajectory_id)
+        return Effects((Record(topics.ENDS, key, encode(stamped)),))
+
+
+def alias_of(tenant: Tenant, kind: str, value: str) -> str:
+    """The key under which an id (kind `step` or `response`) meets feedback that names it."""
+    return keyed_digest(tenant.alias_key, kind, value)
+
+
+def reward_record(
+    reward: Any, mark: ReplayMark, record: Received, raw: Coordinates | None
+) -> Record:
+    """The reward as an output, stamped with its origin and the processing that made it."""
+    stamped = replace(reward, raw=raw, replay_epoch=mark.epoch, replayed=mark.is_replayed(record))
+    key = trajectory_key(reward.tenant_id, reward.trajectory_id)
+    return Record(topics.REWARDS, key, encode(stamped))
+
+
+def _aliases(step: Step, response_id: str | None, tenant: Tenant) -> list[Record]:
+    known = [("step", step.step_id), ("response", response_id)]
+    if step.lineage.attempt_of is not None:
+        known = known[1:]  # feedback by step id means the attempt that became the step
+    records = []
+    for kind, value in known:
+        if value:
+            alias = alias_of(tenant, kind, value)
+            event = Alias(
+                alias=alias,
+                tenant_id=step.tenant_id,
+                step_id=step.step_id,
+                trajectory_id=step.trajectory_id,
+                recorded_at=step.started_at,
+            )
+            records.append(Record(topics.RAW_ALIASES, alias.encode(), encode(event)))
+    return records
+
+
+def _identity(
+    exchange: Exchange, scope: str, asked: bytes, answered: bytes, tenant: Tenant, state: State
+) -> tuple[Identity, StateChanges]:
+    """The step's ids. Under an idempotency key the first completed attempt is the step."""
+    digest = keyed_digest(tenant.digest_key, asked, answered)
+    step_id, attempt_of = exchange.step_id, None
+    changes: StateChanges = ()
+    if exchange.idempotency_key is not None:
+        slot = f"{scope}!{exchange.step_id}"
+        owner = (state.get(slot) or b"").decode()
+        complete = exchange.outcome is Outcome.COMPLETE
+        if complete and owner in ("", exchange.event_id):
+            changes = ((slot, exchange.event_id.encode()),)
+        else:
+            attempt_of = exchange.step_id
+            step_id = derive_id("attempt", exchange.step_id, exchange.event_id)
+    identity = Identity(step_id, attempt_of, digest, tenant.fingerprint_key)
+    return identity, changes
+
+
+def _after(call: Call, response: ChatResponse | None, tenant: Tenant) -> list[str]:
+    """Chain digests after each answer, under which later calls find this one."""
+    outputs = response.outputs if response else ()
+    return [keyed_digest(tenant.lineage_key, call.chain[-1], chat.canonical(m)) for m in outputs]
+
+
+def _coordinates(record: Received) -> Coordinates:
+    return Coordinates(topic=record.topic, partition=record.partition, offset=record.offset)

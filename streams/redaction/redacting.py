@@ -1,0 +1,112 @@
+"""Messages, texts and ids of one event on their way through a redactor, spans collected.
+
+Fails closed: a detector that cannot look sends the whole event to quarantine.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from schemas.atdp.types import Message, RedactedSpan
+from schemas.errors import QuarantineError, Reason
+from streams.redaction.chat import loads
+from streams.redaction.redactor import DetectorUnavailable, Redaction, Redactor
+
+T = TypeVar("T")
+
+#: Roles that the known dialects use; any other is scanned like an id.
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+
+
+class EventRedaction:
+    """Redacts the parts of one event and remembers every span it replaced."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self.spans: list[RedactedSpan] = []
+        self.surrogates_replaced = False
+
+    def messages(
+        self, where: str, messages: Sequence[dict[str, Any]], background: Sequence[Any] = ()
+    ) -> tuple[Message, ...]:
+        """Messages as JSON bodies; names known from `background` are found in them too."""
+        return tuple(
+            self._message(f"{where}/{index}", message, background)
+            for index, message in enumerate(messages)
+        )
+
+    def _message(self, where: str, message: dict[str, Any], background: Sequence[Any]) -> Message:
+        whole = self._whole(message)
+        redacted = _closed(lambda: self._redactor.json(whole, background=list(background)))
+        self._note(where, redacted.redactions)
+        role = str(message.get("role") or "assistant")
+        return Message(
+            role=role if role in ROLES else self.identifier(role) or "", body=_dumps(redacted.value)
+        )
+
+    def body(self, where: str, body: str) -> str:
+        """A text that may be JSON; what is not JSON is redacted as plain text."""
+        try:
+            value = loads(body)
+        except ValueError:
+            return self.text(where, body)
+        whole = self._whole(value)
+        redacted = _closed(lambda: self._redactor.json(whole))
+        self._note(where, redacted.redactions)
+        return _dumps(redacted.value) if redacted.redactions or whole is not value else body
+
+    def text(self, where: str, text: str) -> str:
+        """One plain text."""
+        whole = self._whole(text)
+        redacted = _closed(lambda: self._redactor.text(whole))
+        self._note(where, redacted.redactions)
+        return redacted.text
+
+    def optional(self, where: str, text: str | None) -> str | None:
+        """One plain text or none."""
+        return None if text is None else self.text(where, text)
+
+    def holds_private_data(self, value: Any) -> bool:
+        """Whether a document that is not stored holds something private."""
+        whole = self._whole(value)
+        return bool(_closed(lambda: self._redactor.json(whole)).redactions)
+
+    def identifier(self, value: str | None) -> str | None:
+        """An id, unchanged if it holds nothing private, else a stable pseudonym."""
+        if value is None:
+            return None
+        whole = self._whole(value)
+        return _closed(lambda: self._redactor.identifier(whole))
+
+    def _whole(self, value: Any) -> Any:
+        """The value without lone surrogates, which no encoding downstream can hold."""
+        text = json.dumps(value, ensure_ascii=False)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            self.surrogates_replaced = True
+            return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+        return value
+
+    def _note(self, where: str, redactions: Sequence[Redaction]) -> None:
+        self.spans += [
+            RedactedSpan(
+                path=f"{where}{item.path}",
+                kind=item.kind,
+                start=item.start,
+                end=item.end,
+                placeholder=item.placeholder,
+            )
+            for item in redactions
+        ]
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _closed(look: Callable[[], T]) -> T:
+    try:
+        return look()
+    except DetectorUnavailable:
+        raise QuarantineError(Reason.DETECTOR_UNAVAILABLE) from None

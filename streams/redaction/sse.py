@@ -1,0 +1,23 @@
+"""Server-sent events out of bytes (WHATWG HTML, section 9.2.6), for a stream that has ended.
+
+The bytes are decoded as a whole, so a character or a line that was split over segments is whole
+again whatever the framing was. An event without its final blank line counts: the stream may have
+been cut right there.
+"""
+
+from collections.abc import Iterator
+
+
+def data_of_events(body: bytes) -> Iterator[str]:
+    """The data of each event in order; lines of one event are joined by newlines."""
+    text = body.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if line == "":
+            if lines:
+                yield "\n".join(lines)
+            lines = []
+        elif line.startswith("data:"):
+            lines.append(line[5:].removeprefix(" "))
+    if lines:
+        yield "\n".join(lines)

@@ -1,0 +1,71 @@
+"""Per tenant: the redactor and the keys, derived from the root secret when first needed."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from schemas.secrets import tenant_key
+from schemas.settings import RedactionSettings
+from schemas.telemetry import Metrics
+from streams.redaction.cache import DigestCache
+from streams.redaction.redacting import EventRedaction
+from streams.redaction.redactor import Redactor, build_detector
+
+#: Tenants whose keys stay in memory; the least recently used is derived again.
+MAX_TENANTS = 10_000
+
+POLICY_VERSION = "default/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """What redaction needs of one tenant."""
+
+    redactor: Redactor
+    lineage_key: bytes
+    alias_key: bytes
+    digest_key: bytes
+    fingerprint_key: bytes
+
+
+class Tenants:
+    """All tenants share one detector and one bounded cache; keys and placeholders are their own."""
+
+    def __init__(self, root_secret: bytes, settings: RedactionSettings, metrics: Metrics) -> None:
+        self._root = root_secret
+        self._settings = settings
+        self._metrics = metrics
+        self._detector = build_detector(settings.tier, language=settings.language)
+        self._cache = DigestCache(max_bytes=settings.cache_bytes)
+        self._tenants: OrderedDict[str, Tenant] = OrderedDict()
+        self.policy_version = f"{POLICY_VERSION};{self._detector.version}"
+
+    def get(self, tenant_id: str) -> Tenant:
+        """The tenant's keys and redactor."""
+        if tenant_id not in self._tenants:
+            self._tenants[tenant_id] = self._derive(tenant_id)
+            while len(self._tenants) > MAX_TENANTS:
+                self._tenants.popitem(last=False)
+        self._tenants.move_to_end(tenant_id)
+        return self._tenants[tenant_id]
+
+    def redaction(self, tenant_id: str) -> EventRedaction:
+        """A fresh redaction of one event of that tenant."""
+        return EventRedaction(self.get(tenant_id).redactor)
+
+    def _derive(self, tenant_id: str) -> Tenant:
+        def key(purpose: str) -> bytes:
+            return tenant_key(self._root, tenant_id, purpose)
+
+        return Tenant(
+            redactor=Redactor(
+                detector=self._detector,
+                tenant_key=key("placeholder"),
+                cache=self._cache,
+                policy_version=POLICY_VERSION,
+                language=self._settings.language,
+            ),
+            lineage_key=key("lineage"),
+            alias_key=key("alias"),
+            digest_key=key("digest"),
+            fingerprint_key=key("fingerprint"),
+        )
