@@ -1,0 +1,1 @@
+"""Raw events become clean ones: assembled, placed in their trajectory, redacted, permitted."""

@@ -1,0 +1,1 @@
+"""Detectors of private data: pure functions of a text and its JSON keys."""

@@ -1,0 +1,135 @@
+"""Numbers that name a person: cards, accounts, ids, phones, internet addresses."""
+
+import ipaddress
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from streams.redaction.detect.checks import (
+    digits_of,
+    iban_length,
+    old_resident_id,
+    payment_card,
+    resident_id,
+    social_security,
+)
+from streams.redaction.detect.contract import Span
+
+#: Not inside a word, a longer number or a decimal. CJK letters may touch a number.
+_BEFORE: Final = r"(?<![A-Za-z0-9_])(?<!\d[.,-])"
+_AFTER: Final = r"(?![A-Za-z0-9_])(?![.,-]\d)"
+
+_CARD: Final = re.compile(rf"{_BEFORE}[2-6]\d{{3}}(?:[ -]?\d){{8,15}}{_AFTER}")
+_IBAN: Final = re.compile(
+    r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]){11,30}(?![A-Za-z0-9])", re.IGNORECASE
+)
+_SSN: Final = re.compile(rf"{_BEFORE}\d{{3}}([- ])\d{{2}}\1\d{{4}}{_AFTER}")
+_SSN_LABELLED: Final = re.compile(
+    r"(?i)(?:\bssn\b|social security)[^\d\n]{0,24}(?P<value>\d{9}|\d{3}[- ]?\d{2}[- ]?\d{4})(?!\d)"
+)
+_RESIDENT_ID: Final = re.compile(
+    r"(?<![A-Za-z0-9_])[1-9](?:[ -]?\d){16}[ -]?[\dXx](?![A-Za-z0-9_])"
+)
+_OLD_RESIDENT_ID: Final = re.compile(r"(?<![A-Za-z0-9_.-])[1-6]\d{14}(?![A-Za-z0-9_.-])")
+_KOREAN_ID: Final = re.compile(rf"{_BEFORE}\d{{2}}[01]\d[0-3]\d-[1-8]\d{{6}}{_AFTER}")
+_UK_INSURANCE: Final = re.compile(
+    r"\b(?!BG|GB|KN|NK|NT|TN|ZZ)[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z] ?\d{2} ?\d{2} ?\d{2} ?[A-D]\b"
+)
+_PHONE: Final = re.compile(
+    r"(?<![A-Za-z0-9_+)\]])(?<!\d[.-])(?:"
+    r"(?:\+|00)\d{1,3}(?:[ .-]?\(?\d{1,4}\)?){2,6}"
+    r"|(?:1[ .-])?\([2-9]\d{2}\) ?\d{3}[ .-]?\d{4}"
+    r"|(?:1[ .-])?[2-9]\d{2}(?P<sep>[ .-])\d{3}(?P=sep)\d{4}"
+    r"|1[3-9]\d(?:\d{8}|(?P<sep2>[ -])\d{4}(?P=sep2)?\d{4})"
+    r"|0\d{2,3}-?\d{7,8}"
+    r"|0\d{1,4}[ -]\d{3,4}[ -]?\d{3,6}"
+    rf"){_AFTER}"
+)
+_PHONE_LABEL: Final = (
+    r"(?i:\b(?:phones?|tel(?:ephone|efon)?|mobile|cell|call(?:back)?|fax|whatsapp|sms|contact"
+    r"|text me|compact|reach (?:me|us)|dial)\b|电话|手机|号码|联系|電話|携帯|연락처|전화)"
+)
+_PHONE_LABELLED: Final = re.compile(
+    rf"{_PHONE_LABEL}[^\d\n+(]{{0,24}}(?P<value>[+(]?\d[\d ().-]{{5,18}}\d)(?![A-Za-z0-9_])"
+)
+_PHONE_KEY: Final = re.compile(r"(?i)(?:^|[._])(?:phone|tel|telephone|mobile|cell|fax|msisdn)")
+_BARE_PHONE: Final = re.compile(r"[2-9]\d{9}")
+_IPV4: Final = re.compile(r"(?<![\w.-])(?:\d{1,3}\.){3}\d{1,3}(?![\w-])(?!\.\d)")
+_IPV6: Final = re.compile(r"(?<![\w:.])[0-9A-Fa-f:]{2,39}(?![\w:])")
+_VERSION: Final = re.compile(r"(?i)(?:\bv|version|release|build)[ :=]{0,2}$")
+
+
+def find(text: str, context: str | None) -> Iterator[Span]:
+    """Numbers that name a person in `text`, which has at least one digit."""
+    yield from _identifiers(text)
+    yield from _phones(text, context)
+    yield from _addresses(text)
+
+
+def _identifiers(text: str) -> Iterator[Span]:
+    for match in _CARD.finditer(text):
+        if payment_card(digits_of(match.group())):
+            yield Span(match.start(), match.end(), "CREDIT_CARD")
+    for match in _IBAN.finditer(text):
+        length = iban_length(re.sub("[ -]", "", match.group()).upper())
+        if length:
+            yield Span(match.start(), match.start() + _reach(match.group(), length), "IBAN_CODE")
+    for match in _SSN.finditer(text):
+        if social_security(digits_of(match.group())):
+            yield Span(match.start(), match.end(), "US_SSN")
+    for match in _SSN_LABELLED.finditer(text):
+        if social_security(digits_of(match.group("value"))):
+            yield Span(*match.span("value"), "US_SSN")
+    for match in _RESIDENT_ID.finditer(text):
+        if resident_id(re.sub("[ -]", "", match.group())):
+            yield Span(match.start(), match.end(), "NATIONAL_ID")
+    for match in _OLD_RESIDENT_ID.finditer(text):
+        if old_resident_id(match.group()):
+            yield Span(match.start(), match.end(), "NATIONAL_ID", 0.6)
+    for pattern in (_KOREAN_ID, _UK_INSURANCE):
+        for match in pattern.finditer(text):
+            yield Span(match.start(), match.end(), "NATIONAL_ID", 0.8)
+
+
+def _reach(written: str, num_characters: int) -> int:
+    """How far into `written` its first `num_characters` letters or digits reach."""
+    seen = 0
+    for position, character in enumerate(written):
+        seen += character not in " -"
+        if seen == num_characters:
+            return position + 1
+    return len(written)
+
+
+def _phones(text: str, context: str | None) -> Iterator[Span]:
+    if context is not None and _PHONE_KEY.search(context) and 6 <= len(digits_of(text)) <= 15:
+        yield Span(0, len(text), "PHONE_NUMBER")
+        return
+    for match in _PHONE.finditer(text):
+        if 9 <= len(digits_of(match.group())) <= 15:
+            yield Span(match.start(), match.end(), "PHONE_NUMBER", 0.8)
+    for match in _PHONE_LABELLED.finditer(text):
+        if 7 <= len(digits_of(match.group("value"))) <= 15:
+            yield Span(*match.span("value"), "PHONE_NUMBER", 0.7)
+    if context is None and _BARE_PHONE.fullmatch(text.strip()):
+        yield Span(0, len(text), "PHONE_NUMBER", 0.5)
+
+
+def _addresses(text: str) -> Iterator[Span]:
+    for match in _IPV4.finditer(text):
+        if _is_host(match.group()) and not _VERSION.search(text[: match.start()][-12:]):
+            yield Span(match.start(), match.end(), "IP_ADDRESS")
+    if text.count(":") >= 2:
+        for match in _IPV6.finditer(text):
+            candidate = match.group()
+            if candidate.count(":") >= 2 and re.search(r"\d", candidate) and _is_host(candidate):
+                yield Span(match.start(), match.end(), "IP_ADDRESS")
+
+
+def _is_host(candidate: str) -> bool:
+    """Whether this is an address of some machine, not loopback and not "any"."""
+    try:
+        address = ipaddress.ip_address(candidate)
+    except ValueError:
+        return False
+    return not (address.is_loopback or address.is_unspecified)

@@ -1,0 +1,64 @@
+"""Word lists that keep patterns from taking everyday words for people."""
+
+from typing import Final
+
+
+def _words(listing: str) -> frozenset[str]:
+    return frozenset(listing.split())
+
+
+#: Words of things that software numbers (`credit_card_4421486`). A handle is made of names.
+THINGS: Final = _words(
+    """
+    account address agent api app arg array asset base batch bit block board book bucket build
+    bus byte cache call card case cell certificate channel chat chunk class claude client code
+    column command commit config context control coupon credit customer cvss data database
+    date debit default demo device dim dir doc document draft driver edge entry env epoch
+    error event example export feature field file flag flight flow fold form frame func
+    function gift go gpt graph group head hex hidden host http https id image img import index
+    info input instance int invoice iso issue item job js json key label latin layer level lib
+    line link list llama log loop low machine main map mask max member memory message meta
+    method min mode model module msg name net network new node note null num number object
+    offset old option order out output package page param part patch path payment phase pid
+    pixel plan point policy pool port post price process product profile project prompt
+    property py python query queue random range rate read record ref region release reply
+    report request reservation resource response result reward role room root round route row
+    rule run sample schema scope score section seed segment sensor sequence server service
+    session set shape shard size slot snapshot source span stage start state step store stream
+    string sub support sym system tab table tag target task team temp template term test text
+    thread ticket time timeout timer tmp token tool top topic total trace train transaction
+    trial type unit update upload url user utf val value var vector version video view voucher
+    web weight window windows worker write zone
+    """
+)
+
+#: Capitalised words that stand where names stand and are none.
+NOT_NAMES: Final = _words(
+    """
+    a about account additional address again agent air airline airlines all also amount an and
+    any april are as assistance at august available baggage bash basic best birth book booking
+    business but by cabin can cancel cancellation card certainly certificate change check
+    class claude code codex confirm confirmation contact could credit customer date day days
+    december departure details direct do does dr economy email everyone false february first
+    flight flights folks for friday from full gift glad go gold great guest have hello help
+    here hi how i if in information insurance is it january json july june just last let
+    looking may me membership monday more mr mrs ms my name need new no none not november
+    number october of ok okay on one only option or order our outbound passenger passengers
+    payment per person phone please policy price profile python regarding regular reservation
+    return round saturday seats see september service silver sorry sounds standard still
+    sunday support sure team thank thanks that the their then there these they this thursday
+    time to today tomorrow total travel trip true tuesday type unfortunately update upgrade us
+    user valued wednesday welcome what when where which will wish with would yes yesterday you
+    your
+    """
+)
+
+#: Words that are names and much more often something else; alone they are not searched for.
+AMBIGUOUS_NAMES: Final = _words(
+    """
+    art bell bill black case chance chase court cross day dean drew early faith field fields
+    frank gene grace grant green hall hill home hope house hunter jack joy judge king lane
+    long love major mark max miles north page paris park pat price prince rich rose round sky
+    south star stone street summer sunny sunset van victor von west white wood young
+    """
+)

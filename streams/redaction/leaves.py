@@ -1,0 +1,171 @@
+"""The texts inside a document: JSON leaves, JSON text inside leaves, escapes undone.
+
+A leaf may itself be JSON text (tool arguments, tool results). Its strings are read decoded, so
+`\\u0061lice@example.com` is seen as it is meant, and every decoded character remembers where it
+was written, so that only what must go is replaced and all other bytes stay as they were.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
+Path: TypeAlias = tuple[str | int, ...]
+
+#: JSON text inside JSON text inside ...; what lies deeper is replaced whole.
+MAX_TEXT_DEPTH: Final = 6
+_NUM_CONTEXT_KEYS: Final = 3
+
+
+class PathRule(Protocol):
+    """Says which string leaves are left alone because they cannot hold private data."""
+
+    def __call__(self, path: Path, siblings: Mapping[str, JsonValue]) -> bool:
+        """Whether to leave the leaf at `path`; `siblings` is the object that holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """One decoded text: what to scan, under which keys, and where each character came from."""
+
+    text: str
+    context: str | None
+    #: Source position of each character and of the end; None means `start + index`.
+    origins: tuple[int, ...] | None
+    start: int = 0
+    is_key: bool = False
+    #: Nested deeper than we look.
+    is_opaque: bool = False
+
+    def origin(self, index: int) -> int:
+        """Where in the source the character at `index` begins (or the text ends)."""
+        return self.start + index if self.origins is None else self.origins[index]
+
+
+_TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]', re.DOTALL)
+_ESCAPE: Final = re.compile(
+    r'\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|["\\/bfnrt])'
+)
+_SIMPLE: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_DECODER: Final = json.JSONDecoder(strict=False)
+
+
+def fragments(text: str, context: str | None) -> Iterator[Fragment]:
+    """The texts to scan in one leaf; each character of private data lies in exactly one."""
+    whole = Fragment(text, context, None)
+    yield from _expand(whole, _keys_of(context), 0)
+
+
+def _keys_of(context: str | None) -> tuple[str, ...]:
+    return tuple(context.split(".")) if context else ()
+
+
+def _expand(fragment: Fragment, keys: tuple[str, ...], depth: int) -> Iterator[Fragment]:
+    if not _holds_json(fragment.text):
+        yield _unescaped(fragment) if "\\" in fragment.text else fragment
+    elif depth == MAX_TEXT_DEPTH:
+        yield Fragment(
+            fragment.text, fragment.context, fragment.origins, fragment.start, is_opaque=True
+        )
+    else:
+        for start, end, inner_keys, is_key in _strings(fragment.text):
+            inner = _string(fragment, start, end, keys + inner_keys, is_key=is_key)
+            if is_key:
+                yield inner
+            else:
+                yield from _expand(inner, keys + inner_keys, depth + 1)
+
+
+def _holds_json(text: str) -> bool:
+    """Whether the text is a JSON object, array or string that itself holds text."""
+    stripped = text.lstrip()
+    if stripped[:1] not in ("{", "[", '"') or '"' not in stripped:
+        return False
+    try:
+        _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _strings(text: str) -> Iterator[tuple[int, int, tuple[str, ...], bool]]:
+    """Start and end of the body of every string in valid JSON, the keys above, and if it is one."""
+    stack: list[str | None] = []
+    pending: tuple[int, int] | None = None
+    for match in _TOKEN.finditer(text):
+        mark = match.group()
+        if mark[0] == '"':
+            pending = (match.start() + 1, match.end() - 1)
+            continue
+        above = tuple(key for key in stack if key)
+        if pending is not None:
+            yield (*pending, above[:-1] if mark == ":" else above, mark == ":")
+        if mark in "{[":
+            stack.append(None)
+        elif mark in "}]":
+            stack.pop()
+        elif mark == ":" and pending is not None:
+            stack[-1] = _decoded(text[slice(*pending)])
+        pending = None
+    if pending is not None:
+        yield (*pending, (), False)
+
+
+def _decoded(body: str) -> str:
+    return body if "\\" not in body else _ESCAPE.sub(lambda match: _character(match.group()), body)
+
+
+def _string(
+    outer: Fragment, start: int, end: int, keys: tuple[str, ...], *, is_key: bool
+) -> Fragment:
+    context = None if is_key else joined_context(keys)
+    body = outer.text[start:end]
+    if outer.origins is None:
+        inner = Fragment(body, context, None, outer.start + start, is_key)
+    else:
+        inner = Fragment(body, context, outer.origins[start : end + 1], 0, is_key)
+    return _unescaped(inner) if "\\" in body else inner
+
+
+def _unescaped(fragment: Fragment) -> Fragment:
+    """The fragment with its JSON escapes undone and its origins composed."""
+    pieces: list[str] = []
+    indexes: list[int] = []
+    position = 0
+    for match in _ESCAPE.finditer(fragment.text):
+        pieces.append(fragment.text[position : match.start()])
+        indexes.extend(range(position, match.start() + 1))
+        pieces.append(_character(match.group()))
+        position = match.end()
+    pieces.append(fragment.text[position:])
+    indexes.extend(range(position, len(fragment.text) + 1))
+    return Fragment(
+        "".join(pieces),
+        fragment.context,
+        tuple(fragment.origin(index) for index in indexes),
+        0,
+        fragment.is_key,
+    )
+
+
+def _character(escape: str) -> str:
+    """The one character an escape stands for; half a surrogate pair stays half."""
+    kind = escape[1]
+    if kind != "u":
+        return _SIMPLE.get(kind, kind)
+    if len(escape) == 12:
+        high, low = int(escape[2:6], 16), int(escape[8:12], 16)
+        return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
+    return chr(int(escape[2:6], 16))
+
+
+def joined_context(keys: tuple[str, ...]) -> str | None:
+    """The innermost keys, as detectors take them."""
+    return ".".join(keys[-_NUM_CONTEXT_KEYS:]) or None
+
+
+def pointer(path: Path) -> str:
+    """RFC 6901 pointer of a path."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)

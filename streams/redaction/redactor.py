@@ -1,0 +1,269 @@
+"""Redaction of texts and JSON documents: pure, given a detector and a tenant's key.
+
+    leaf ─▶ fragments ─▶ scanner (cache ─▶ detector ─▶ resolve) ─▶ placeholders ─▶ leaf
+
+Any failure to look raises `DetectorUnavailable`; there is no path on which a text passes unread.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from schemas.errors import ConfigError, PermanentError, Reason
+from streams.redaction.cache import DigestCache, Digester
+from streams.redaction.detect.contract import Detector, DetectorUnavailable, Span
+from streams.redaction.detect.regex import RegexDetector
+from streams.redaction.known_names import KnownNames
+from streams.redaction.leaves import (
+    Fragment,
+    JsonValue,
+    Path,
+    PathRule,
+    fragments,
+    joined_context,
+    pointer,
+)
+from streams.redaction.placeholders import Placeholders
+from streams.redaction.protocol_fields import protocol_fields
+from streams.redaction.scanner import Replacement, Scanner, replaced
+
+__all__ = [
+    "Detector",
+    "DetectorUnavailable",
+    "DigestCache",
+    "JsonValue",
+    "PathRule",
+    "RedactedJson",
+    "RedactedText",
+    "Redaction",
+    "Redactor",
+    "Span",
+    "build_detector",
+    "build_redactor",
+    "protocol_fields",
+]
+
+_MAX_DEPTH: Final = 200
+_MIN_KEY_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """One replaced span.
+
+    `start` and `end` count code points of the original text of the leaf at `path`, also where the
+    leaf is JSON text and the span lies in one of its strings. `path` is a JSON pointer within the
+    redacted document, "" for plain text; for a replaced key it is the key's own, followed by "#".
+    """
+
+    path: str
+    kind: str
+    start: int
+    end: int
+    placeholder: str
+
+
+@dataclass(frozen=True, slots=True)
+class RedactedText:
+    """A text without its private data."""
+
+    text: str
+    redactions: tuple[Redaction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RedactedJson:
+    """A document without its private data; its form and all else in it unchanged."""
+
+    value: JsonValue
+    redactions: tuple[Redaction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in a document: the path as sent and as stored, the keys above, the object around."""
+
+    path: Path = ()
+    shown: Path = ()
+    siblings: Mapping[str, JsonValue] | None = None
+
+    @property
+    def context(self) -> str | None:
+        return joined_context(tuple(part for part in self.path if isinstance(part, str)))
+
+    def item(self, index: int) -> "_Place":
+        return self._below(index, index, None)
+
+    def member(self, key: str, shown: str, siblings: Mapping[str, JsonValue]) -> "_Place":
+        return self._below(key, shown, siblings)
+
+    def _below(
+        self, part: str | int, shown: str | int, siblings: Mapping[str, JsonValue] | None
+    ) -> "_Place":
+        if len(self.path) >= _MAX_DEPTH:
+            raise PermanentError(Reason.OVERSIZED, "nesting")
+        return _Place((*self.path, part), (*self.shown, shown), siblings)
+
+
+class Redactor:
+    """Redacts for one tenant under one policy."""
+
+    def __init__(
+        self,
+        *,
+        detector: Detector,
+        tenant_key: bytes,
+        cache: DigestCache,
+        policy_version: str,
+        language: str = "en",
+    ) -> None:
+        """`tenant_key` is secret, 16 bytes or more; `cache` may be shared between tenants."""
+        if len(tenant_key) < _MIN_KEY_BYTES:
+            raise ConfigError("A tenant key has 16 bytes or more; make one with `headrace keys`.")
+        self._placeholders = Placeholders(tenant_key)
+        self._scanner = Scanner(
+            detector=detector,
+            cache=cache,
+            digester=Digester(
+                tenant_key=tenant_key,
+                policy_version=policy_version,
+                language=language,
+                detector_version=detector.version,
+            ),
+            placeholders=self._placeholders,
+        )
+
+    def text(self, text: str) -> RedactedText:
+        """Redact one text that stands alone. Raises DetectorUnavailable."""
+        walk = _Walk(self._scanner, protocol_fields)
+        walk.learn(text, _Place())
+        return RedactedText(walk.leaf(text, _Place()), tuple(walk.redactions))
+
+    def json(
+        self,
+        value: JsonValue,
+        *,
+        skip: PathRule = protocol_fields,
+        background: JsonValue = None,
+    ) -> RedactedJson:
+        """Redact every string leaf of a document, and keys that hold private data.
+
+        Names found in `background` (earlier messages, say) are looked for in the document too;
+        the background itself is not returned. Raises DetectorUnavailable, and PermanentError for
+        a document nested deeper than 200 levels.
+        """
+        walk = _Walk(self._scanner, skip)
+        walk.learn(background, _Place())
+        walk.learn(value, _Place())
+        return RedactedJson(walk.value(value, _Place()), tuple(walk.redactions))
+
+    def identifier(self, value: str) -> str:
+        """`value` itself if it holds nothing private, else a stable pseudonym of it."""
+        return self._placeholders.pseudonym(value) if self.text(value).redactions else value
+
+
+class _Walk:
+    """One document on its way through: the names learnt from it and what was replaced in it."""
+
+    def __init__(self, scanner: Scanner, skip: PathRule) -> None:
+        self._scanner = scanner
+        self._skip = skip
+        self._names = KnownNames()
+        self.redactions: list[Redaction] = []
+
+    def learn(self, value: JsonValue, place: _Place) -> None:
+        """Collect the names in all leaves, before the first leaf is redacted."""
+        if isinstance(value, str):
+            if not self._is_exempt(place):
+                for fragment in fragments(value, place.context):
+                    self._learn_fragment(fragment)
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                self.learn(item, place.item(index))
+        elif isinstance(value, dict):
+            for key, inner in value.items():
+                self.learn(inner, place.member(key, key, value))
+
+    def _learn_fragment(self, fragment: Fragment) -> None:
+        if not fragment.is_opaque:
+            findings = self._scanner.findings(fragment.text, fragment.context)
+            self._names.learn(fragment.text, findings)
+
+    def value(self, value: JsonValue, place: _Place) -> JsonValue:
+        """The value with every leaf and key in it redacted."""
+        if isinstance(value, str):
+            return value if self._is_exempt(place) else self.leaf(value, place)
+        if isinstance(value, list):
+            return [self.value(item, place.item(index)) for index, item in enumerate(value)]
+        if not isinstance(value, dict):
+            return value
+        members: dict[str, JsonValue] = {}
+        for key, inner in value.items():
+            shown = self._key(key, place)
+            members[shown] = self.value(inner, place.member(key, shown, value))
+        return members
+
+    def leaf(self, text: str, place: _Place) -> str:
+        """One string leaf, JSON text or not."""
+        made = [
+            replace(
+                replacement,
+                start=fragment.origin(replacement.start),
+                end=fragment.origin(replacement.end),
+            )
+            for fragment in fragments(text, place.context)
+            for replacement in self._scanner.replacements(fragment, self._names)
+        ]
+        if not made:
+            return text
+        self._note(pointer(place.shown), made)
+        return replaced(text, made)
+
+    def _key(self, key: str, place: _Place) -> str:
+        made = self._scanner.replacements(Fragment(key, None, None, is_key=True), self._names)
+        if not made:
+            return key
+        shown = replaced(key, made)
+        self._note(pointer((*place.shown, shown)) + "#", made)
+        return shown
+
+    def _note(self, path: str, made: Iterable[Replacement]) -> None:
+        self.redactions += [
+            Redaction(path, item.kind, item.start, item.end, item.placeholder) for item in made
+        ]
+
+    def _is_exempt(self, place: _Place) -> bool:
+        return place.siblings is not None and self._skip(place.path, place.siblings)
+
+
+def build_redactor(
+    tier: Literal["regex", "presidio"],
+    *,
+    tenant_key: bytes,
+    cache: DigestCache,
+    policy_version: str,
+    language: str = "en",
+) -> Redactor:
+    """A redactor on the named tier. Loading Presidio's model takes seconds: build one a process.
+
+    Raises ConfigError for an unknown tier, an unsupported language or a missing model.
+    """
+    return Redactor(
+        detector=build_detector(tier, language=language),
+        tenant_key=tenant_key,
+        cache=cache,
+        policy_version=policy_version,
+        language=language,
+    )
+
+
+def build_detector(tier: str, *, language: str = "en") -> Detector:
+    """The detector of a tier, to be shared by the redactors of several tenants."""
+    if tier == "regex":
+        return RegexDetector()
+    if tier == "presidio":
+        # Imported here so that the regex tier runs where spaCy and Presidio are not installed.
+        from streams.redaction.detect.presidio import PresidioDetector
+
+        return PresidioDetector(language=language)
+    raise ConfigError(f"Unknown redaction tier {tier!r}; set it to 'regex' or 'presidio'.")

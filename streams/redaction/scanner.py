@@ -1,0 +1,109 @@
+"""What to replace in one decoded text: findings by digest, looked for again until none are left."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from streams.redaction.cache import DigestCache, Digester
+from streams.redaction.detect.contract import Detector, Span
+from streams.redaction.known_names import KnownNames
+from streams.redaction.leaves import Fragment
+from streams.redaction.placeholders import Placeholders
+from streams.redaction.spans import resolve
+
+#: Names are context to the model that finds names: replacing one may uncover another.
+_MAX_PASSES: Final = 4
+#: In a key, a capitalised word is the programmer's; only what has a form is private.
+_NOT_IN_KEYS: Final = frozenset({"PERSON", "LOCATION"})
+#: Half a surrogate pair is no character; models and encoders refuse it.
+_SURROGATES: Final = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """`placeholder` goes where `text[start:end]` stands."""
+
+    start: int
+    end: int
+    kind: str
+    placeholder: str
+
+
+def replaced(text: str, replacements: Sequence[Replacement]) -> str:
+    """`text` with disjoint, ordered replacements made."""
+    pieces: list[str] = []
+    position = 0
+    for replacement in replacements:
+        pieces += text[position : replacement.start], replacement.placeholder
+        position = replacement.end
+    return "".join([*pieces, text[position:]])
+
+
+class Scanner:
+    """Asks the detector, remembers by digest, and turns findings into replacements."""
+
+    def __init__(
+        self,
+        *,
+        detector: Detector,
+        cache: DigestCache,
+        digester: Digester,
+        placeholders: Placeholders,
+    ) -> None:
+        self._detector = detector
+        self._cache = cache
+        self._digester = digester
+        self._placeholders = placeholders
+
+    def findings(self, text: str, context: str | None) -> tuple[Span, ...]:
+        """What the detector finds. Raises DetectorUnavailable."""
+        if not text or text.isspace():
+            return ()
+        digest = self._digester.digest(text, context)
+        spans = self._cache.get(digest)
+        if spans is None:
+            if not text.isascii():
+                text = text.translate(_SURROGATES)
+            spans = tuple(self._detector.detect(text, context=context))
+            self._cache.put(digest, spans)
+        return spans
+
+    def replacements(self, fragment: Fragment, names: KnownNames) -> list[Replacement]:
+        """All that goes from one fragment, in order, in the fragment's own positions.
+
+        What is left after the replacements has no findings, so a second redaction is no change.
+        """
+        if fragment.is_opaque:
+            return [self._replacement(fragment.text, Span(0, len(fragment.text), "NESTED_JSON"))]
+        made: list[Replacement] = []
+        text = fragment.text
+        for _ in range(_MAX_PASSES):
+            spans = self._new_spans(fragment, text, names)
+            if not spans:
+                break
+            made += [self._replacement(fragment.text, span) for span in _in_original(spans, made)]
+            made.sort(key=lambda replacement: replacement.start)
+            text = replaced(fragment.text, made)
+        return made
+
+    def _new_spans(self, fragment: Fragment, text: str, names: KnownNames) -> list[Span]:
+        spans = [*self.findings(text, fragment.context), *names.find(text)]
+        if fragment.is_key:
+            spans = [span for span in spans if span.kind not in _NOT_IN_KEYS]
+        return resolve(spans, text, self._placeholders.find(text)) if spans else []
+
+    def _replacement(self, text: str, span: Span) -> Replacement:
+        placeholder = self._placeholders.make(span.kind, text[span.start : span.end])
+        return Replacement(span.start, span.end, span.kind, placeholder)
+
+
+def _in_original(spans: Sequence[Span], made: Sequence[Replacement]) -> Iterator[Span]:
+    """Spans of the replaced text, none touching a placeholder, in positions of the original."""
+    shift = 0
+    remaining = iter(made)
+    upcoming = next(remaining, None)
+    for span in spans:
+        while upcoming is not None and upcoming.start < span.start + shift:
+            shift += upcoming.end - upcoming.start - len(upcoming.placeholder)
+            upcoming = next(remaining, None)
+        yield Span(span.start + shift, span.end + shift, span.kind, span.score)
