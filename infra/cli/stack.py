@@ -1,0 +1,174 @@
+"""headrace up, down, status, logs: the local stack."""
+
+import asyncio
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from infra.cli.options import AsJson, DataDir
+
+if TYPE_CHECKING:
+    from infra.local.state import ChildState, StackState
+
+_COLORS = {"ready": typer.colors.GREEN, "done": typer.colors.GREEN, "failed": typer.colors.RED}
+_FOLLOW_POLL_SECONDS = 0.3
+
+PortOption = Annotated[int | None, typer.Option(min=1, max=65_535)]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (up, down, status, logs):
+        app.command()(command)
+
+
+def up(
+    data_dir: DataDir = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Return once all is ready.")] = False,
+    kafka_port: PortOption = None,
+    clickhouse_port: PortOption = None,
+    gateway_port: PortOption = None,
+    only: Annotated[list[str] | None, typer.Option(help="Start only this child.")] = None,
+) -> None:
+    """Start Kafka, ClickHouse, the gateway and the processors; stop them with Ctrl-C."""
+    from infra.local.launch import launch
+    from infra.local.stack import Ports, make_plan, prepare_data_dir
+    from infra.local.supervisor import Supervisor
+    from schemas.settings import load_settings
+
+    settings = load_settings(**({"data_dir": data_dir} if data_dir else {}))
+    ports = Ports.from_settings(
+        settings, kafka=kafka_port, clickhouse=clickhouse_port, gateway=gateway_port
+    )
+    typer.echo(f"headrace starts in {settings.data_dir.absolute()}")
+    if detach:
+        _print_ready(launch(settings, ports, _print_change, only or ()), detached=True)
+        return
+    prepare_data_dir(settings)
+
+    async def run() -> None:
+        supervisor = Supervisor(make_plan(settings, ports, only or ()), _print_change)
+        await supervisor.run(lambda state: _print_ready(state, detached=False))
+
+    asyncio.run(run())
+    typer.echo("stopped; the data stays")
+
+
+def down(data_dir: DataDir = None) -> None:
+    """Stop the stack. Data stays."""
+    from infra.local.launch import shut_down
+
+    directory = _directory(data_dir)
+    if shut_down(directory):
+        typer.echo(f"stopped; the data stays in {directory}")
+    else:
+        typer.echo(f"No headrace stack runs in {directory}.")
+
+
+def status(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """Show each process of the stack. Exit code 1 unless all of them are ready."""
+    from infra.local.launch import running_state
+    from infra.local.state import is_owned
+
+    directory = _directory(data_dir)
+    if as_json and not is_owned(directory):
+        typer.echo(json.dumps({"running": False, "data_dir": str(directory)}))
+        raise typer.Exit(1)
+    state = running_state(directory)
+    healthy = all(child.status in {"ready", "done"} for child in state.children)
+    if as_json:
+        typer.echo(json.dumps({"running": True, "healthy": healthy, **asdict(state)}))
+    else:
+        _print_status(state)
+    if not healthy:
+        raise typer.Exit(1)
+
+
+def logs(
+    name: Annotated[str | None, typer.Argument(help="A process; default: all.")] = None,
+    data_dir: DataDir = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Lines of each.")] = 50,
+) -> None:
+    """Show what the processes wrote. Logs hold no payload text."""
+    from infra.local.rotating_log import last_lines
+    from schemas.errors import ConfigError
+
+    directory = _directory(data_dir) / "logs"
+    found = sorted(directory.glob("*.log"))
+    files = [file for file in found if name in (None, file.stem)]
+    if not files:
+        names = ", ".join(file.stem for file in found) or "none yet"
+        raise ConfigError(f"No log of {name or 'any process'} in {directory}; there are: {names}.")
+    width = max(len(file.stem) for file in files)
+    ends = {file: file.stat().st_size for file in files}
+    for file in files:
+        for line in last_lines(file, lines):
+            _print_line(file.stem, line, width)
+    while follow:
+        for file in files:
+            ends[file] = _print_new(file, ends[file], width)
+        time.sleep(_FOLLOW_POLL_SECONDS)
+
+
+def _directory(data_dir: Path | None) -> Path:
+    from schemas.settings import load_settings
+
+    return (data_dir or load_settings().data_dir).absolute()
+
+
+def _print_change(child: "ChildState") -> None:
+    mark = typer.style(f"{child.status:9}", fg=_COLORS.get(child.status))
+    typer.echo(f"  {child.name:11} {mark} {child.reason}".rstrip())
+
+
+def _print_ready(state: "StackState", *, detached: bool) -> None:
+    option = "" if state.data_dir == str(Path(".headrace").absolute()) else f" -d {state.data_dir}"
+    stop = f"headrace down{option}" if detached else "Ctrl-C"
+    password = Path(state.data_dir) / "secrets" / "clickhouse"
+    typer.secho("\nheadrace is ready", fg=typer.colors.GREEN, bold=True)
+    typer.echo(f"  gateway     {state.urls['gateway']}   (the base URL to give to an agent)")
+    typer.echo(f"  kafka       {state.urls['kafka']}")
+    typer.echo(f"  clickhouse  {state.urls['clickhouse']}   user headrace, password in {password}")
+    typer.echo(f"  data, logs  {state.data_dir}")
+    typer.echo(f"  stop        {stop}")
+    typer.echo("\nTry next:")
+    for command in ("status", "keys create", "topics", 'query "SELECT count() FROM steps"'):
+        typer.echo(f"  headrace {command}{option}")
+
+
+def _print_status(state: "StackState") -> None:
+    typer.echo(f"{'process':12}{'status':10}{'pid':>8}  {'port':>6}  {'restarts':>8}  since")
+    for child in state.children:
+        port = ", ".join(str(number) for number in child.ports)
+        mark = typer.style(f"{child.status:10}", fg=_COLORS.get(child.status))
+        typer.echo(
+            f"{child.name:12}{mark}{child.pid or '':>8}  {port:>6}  {child.restarts:>8}  "
+            f"{child.since}  {child.reason}".rstrip()
+        )
+    for name, url in state.urls.items():
+        typer.echo(f"{name:12}{url}")
+    typer.echo(f"{'data':12}{state.data_dir}")
+
+
+def _print_new(file: Path, start: int, width: int) -> int:
+    size = file.stat().st_size if file.exists() else 0
+    if size < start:
+        start = 0  # the log was rotated
+    if size == start:
+        return start
+    with file.open("rb") as source:
+        source.seek(start)
+        data = source.read(size - start)
+    complete, newline, _ = data.rpartition(b"\n")
+    for line in complete.decode(errors="replace").splitlines():
+        _print_line(file.stem, line, width)
+    return start + len(complete) + len(newline)
+
+
+def _print_line(name: str, line: str, width: int) -> None:
+    typer.echo(f"{typer.style(f'{name:{width}}', dim=True)} {line}")

@@ -1,0 +1,194 @@
+"""The children that make headrace on one machine.
+
+    kafka ──▶ topics ──▶ gateway, redaction, assembly
+      clickhouse ──────▶ sink
+
+Kafka and ClickHouse are started only where settings name no other. Everything a client needs to
+find the stack is in its endpoints, which are settings under their environment names.
+"""
+
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from infra.local.children import ChildSpec, GroupProbe, HttpProbe, KafkaProbe, Port
+from infra.local.passwords import ensure_password
+from infra.local.ports import alternative_to, is_free
+from infra.local.supervisor import Plan
+from schemas import topics
+from schemas.secrets import create_root_secret
+from schemas.settings import Settings
+
+_LOOPBACK = "127.0.0.1"
+_PROCESSORS = (
+    ("redaction", topics.REDACTION),
+    ("assembly", topics.ASSEMBLY),
+    ("sink", topics.SINK),
+)
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the local services listen."""
+
+    kafka: int = 9092
+    kafka_controller: int = 9093
+    clickhouse: int = 8123
+    gateway: int = 8400
+
+    def as_options(self) -> list[str]:
+        """The same ports as command-line options."""
+        return [
+            f"--kafka-port={self.kafka}",
+            f"--clickhouse-port={self.clickhouse}",
+            f"--gateway-port={self.gateway}",
+        ]
+
+    @classmethod
+    def from_settings(
+        cls,
+        settings: Settings,
+        *,
+        kafka: int | None = None,
+        clickhouse: int | None = None,
+        gateway: int | None = None,
+    ) -> "Ports":
+        """Ports named on the command line, else those of the settings."""
+        kafka_port = kafka or cls.kafka
+        # Nobody connects to the controller but the broker itself: any free port will do.
+        controller = kafka_port + 1
+        if not is_free(controller):
+            controller = alternative_to(controller)
+        return cls(
+            kafka_port,
+            controller,
+            clickhouse or settings.clickhouse.port,
+            gateway or settings.gateway.port,
+        )
+
+
+def uses_local_kafka(settings: Settings) -> bool:
+    """True unless settings name a broker."""
+    return "bootstrap_servers" not in settings.kafka.model_fields_set
+
+
+def uses_local_clickhouse(settings: Settings) -> bool:
+    """True unless settings name a server."""
+    return "host" not in settings.clickhouse.model_fields_set
+
+
+def make_plan(settings: Settings, ports: Ports, only: Collection[str] = ()) -> Plan:
+    """The whole stack, or only the named children; what they need is then assumed to run."""
+    data_dir = settings.data_dir.absolute()
+    endpoints = _endpoints(settings, ports, data_dir)
+    children = []
+    if uses_local_kafka(settings):
+        children.append(_kafka(data_dir, ports))
+    if uses_local_clickhouse(settings):
+        children.append(_clickhouse(data_dir, ports))
+    names = {child.name for child in children}
+    children += _services(endpoints, settings, ports, names)
+    if only:
+        kept = [child for child in children if child.name in only]
+        children = [replace(c, after=[need for need in c.after if need in only]) for c in kept]
+    return Plan(data_dir, children, endpoints, _urls(endpoints))
+
+
+def prepare_data_dir(settings: Settings) -> None:
+    """Make the directory, the root secret and the store's passwords unless they exist."""
+    data_dir = settings.data_dir.absolute()
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    create_root_secret(settings.root_secret_file)
+    if uses_local_clickhouse(settings):
+        ensure_password(data_dir / "secrets" / "clickhouse")
+        ensure_password(data_dir / "secrets" / "clickhouse-ro")
+
+
+def _endpoints(settings: Settings, ports: Ports, data_dir: Path) -> dict[str, str]:
+    endpoints = {
+        "HEADRACE_DATA_DIR": str(data_dir),
+        "HEADRACE_GATEWAY__HOST": settings.gateway.host,
+        "HEADRACE_GATEWAY__PORT": str(ports.gateway),
+        "HEADRACE_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
+        "HEADRACE_CLICKHOUSE__HOST": settings.clickhouse.host,
+        "HEADRACE_CLICKHOUSE__PORT": str(settings.clickhouse.port),
+    }
+    if uses_local_kafka(settings):
+        endpoints["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"] = f"{_LOOPBACK}:{ports.kafka}"
+    if uses_local_clickhouse(settings):
+        endpoints["HEADRACE_CLICKHOUSE__HOST"] = _LOOPBACK
+        endpoints["HEADRACE_CLICKHOUSE__PORT"] = str(ports.clickhouse)
+    return endpoints
+
+
+def _urls(endpoints: Mapping[str, str]) -> dict[str, str]:
+    clickhouse = (
+        f"{endpoints['HEADRACE_CLICKHOUSE__HOST']}:{endpoints['HEADRACE_CLICKHOUSE__PORT']}"
+    )
+    gateway = f"{endpoints['HEADRACE_GATEWAY__HOST']}:{endpoints['HEADRACE_GATEWAY__PORT']}"
+    return {
+        "gateway": f"http://{gateway}/v1",
+        "kafka": endpoints["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"],
+        "clickhouse": f"http://{clickhouse}",
+    }
+
+
+def _kafka(data_dir: Path, ports: Ports) -> ChildSpec:
+    command = [sys.executable, "-m", "infra.local.kafka", "--data-dir", str(data_dir / "kafka")]
+    command += ["--port", str(ports.kafka), "--controller-port", str(ports.kafka_controller)]
+    return ChildSpec(
+        name="kafka",
+        command=command,
+        probe=KafkaProbe(ports.kafka),
+        ports=(Port(ports.kafka, "Kafka", "--kafka-port"),),
+        # The first start on a machine may fetch the jars.
+        ready_within_seconds=900.0,
+        stop_grace_seconds=30.0,
+    )
+
+
+def _clickhouse(data_dir: Path, ports: Ports) -> ChildSpec:
+    command = [sys.executable, "-m", "infra.local.clickhouse"]
+    command += ["--data-dir", str(data_dir / "clickhouse"), "--port", str(ports.clickhouse)]
+    command += ["--password-file", str(data_dir / "secrets" / "clickhouse")]
+    command += ["--readonly-password-file", str(data_dir / "secrets" / "clickhouse-ro")]
+    return ChildSpec(
+        name="clickhouse",
+        command=command,
+        probe=HttpProbe(f"http://{_LOOPBACK}:{ports.clickhouse}/ping"),
+        ports=(Port(ports.clickhouse, "ClickHouse", "--clickhouse-port"),),
+        stop_grace_seconds=30.0,
+    )
+
+
+def _services(
+    endpoints: Mapping[str, str], settings: Settings, ports: Ports, local: Collection[str]
+) -> list[ChildSpec]:
+    environment = {**endpoints, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+    create_topics = ChildSpec(
+        name="topics",
+        command=[sys.executable, "-m", "infra.local.topics"],
+        after=[name for name in ("kafka",) if name in local],
+        environment=environment,
+        one_shot=True,
+    )
+    gateway = ChildSpec(
+        name="gateway",
+        command=[sys.executable, "-m", "inference.gateway"],
+        probe=HttpProbe(f"http://{settings.gateway.host}:{ports.gateway}/health"),
+        after=["topics"],
+        environment=environment,
+        ports=(Port(ports.gateway, "the gateway", "--gateway-port"),),
+    )
+    processors = [
+        ChildSpec(
+            name=name,
+            command=[sys.executable, "-m", group],
+            probe=GroupProbe(endpoints["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"], group),
+            after=["topics", *(n for n in ("clickhouse",) if n in local and name == "sink")],
+            environment=environment,
+        )
+        for name, group in _PROCESSORS
+    ]
+    return [create_topics, gateway, *processors]
