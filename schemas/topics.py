@@ -55,8 +55,8 @@ class Topic:
 
 
 def dead_letter_topic(topic: str) -> str:
-    """Where records of `topic` go that can never be processed."""
-    return f"dead.{topic}"
+    """Where records of `topic` go that can never be processed; a broken dead letter stays put."""
+    return topic if topic.startswith("dead.") else f"dead.{topic}"
 
 
 def changelog_topic(group: str, table: str) -> str:

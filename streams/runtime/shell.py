@@ -17,7 +17,7 @@ import structlog
 from prometheus_client import start_http_server
 
 from schemas import topics
-from schemas.bus.api import Bus
+from schemas.bus.api import Bus, Producer
 from schemas.bus.kafka import KafkaBus
 from schemas.clock import SystemClock
 from schemas.errors import ConfigError
@@ -62,6 +62,8 @@ class Context:
     bus: Bus
     metrics: Metrics
     mark: ReplayMark
+    producer: Producer
+    crashes: CrashLedger
 
 
 class Shell:
@@ -69,10 +71,16 @@ class Shell:
 
     def __init__(self, group: str, settings: Settings) -> None:
         bus = KafkaBus(settings.kafka.bootstrap_servers, settings.kafka.max_record_bytes * 2)
-        self.context = Context(settings, bus, Metrics(), read_replay_mark(bus, group))
+        self.context = Context(
+            settings,
+            bus,
+            Metrics(),
+            read_replay_mark(bus, group),
+            bus.producer(group),
+            CrashLedger(settings.data_dir / "run" / f"{group}.crashes.json"),
+        )
         self._group = group
-        self._producer = bus.producer(group)
-        self._crashes = CrashLedger(settings.data_dir / "run" / f"{group}.crashes.json")
+        (settings.data_dir / "run" / group).mkdir(parents=True, exist_ok=True)  # Faust's own folder
         self._pumps: list[tuple[Pump, Sequence[str]]] = []
         self._tasks: list[Callable[[], Any]] = []
         self.app = _faust_app(group, settings)
@@ -93,8 +101,8 @@ class Shell:
             group=self._group,
             processor=processor,
             table=self._table(table) if table else None,
-            producer=self._producer,
-            crashes=self._crashes,
+            producer=self.context.producer,
+            crashes=self.context.crashes,
             clock=SystemClock(),
             metrics=self.context.metrics,
             max_held=max_held,

@@ -1,0 +1,156 @@
+"""The processor `streams.sink`: records of clean topics → rows, then acknowledged.
+
+    trajectory.* and training.* ──▶ lane ──▶ steps, rewards, trajectories, samples
+    dead.*, audit, quarantine   ──▶ lane ──▶ dead_letters, audit_events, quarantined_events
+
+A process that dies between insert and acknowledgement writes the same rows again; their ids and
+versions are the same, so the tables do not change.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+
+import structlog
+
+from schemas import topics
+from schemas.atdp.types import Coordinates
+from schemas.bus import Producer, Received, Record, deliver
+from schemas.clock import Clock, SystemClock
+from schemas.codec import decode
+from schemas.errors import HeadraceError, PermanentError, Reason
+from schemas.telemetry import Metrics
+from streams.runtime.crashes import CrashLedger
+from streams.runtime.lane import MAX_CRASHES, coordinates, dead_letter
+from streams.runtime.shell import Shell
+from streams.sink.migrate import open_migrated
+from streams.sink.rows import Row, to_row
+from streams.sink.writer import Writer
+
+log = structlog.get_logger()
+
+TRAJECTORY_TOPICS = (topics.STEPS, topics.REWARDS, topics.SUMMARIES, topics.SAMPLES)
+SINGLE_TOPICS = (
+    topics.AUDIT,
+    topics.QUARANTINE,
+    *(topics.dead_letter_topic(name) for name in topics.DEAD_LETTERED),
+)
+#: Bytes of records that one insert is made of at most; more rows go into a second one.
+MAX_INSERT_BYTES = 64 * 1024**2
+#: How long a sink that starts waits for a store that is not there.
+STORE_WAIT_SECONDS = 120.0
+
+
+class SinkLane:
+    """Writes batches of records and dead-letters the ones that can never be rows."""
+
+    def __init__(
+        self,
+        *,
+        writer: Writer,
+        producer: Producer,
+        crashes: CrashLedger,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._writer = writer
+        self._producer = producer
+        self._crashes = crashes
+        self._clock = clock
+        self._metrics = metrics
+
+    async def process(self, records: Sequence[Received]) -> list[Received]:
+        """All records, once their rows are stored or their dead letters delivered."""
+        letters: list[Record] = []
+        for part in _parts(records, MAX_INSERT_BYTES):
+            letters += await self._write(part)
+        await deliver(self._producer, letters)
+        self._count("handled", len(records) - len(letters))
+        return list(records)
+
+    def forget(self, topic: str, partition: int) -> None:
+        """Nothing is kept between batches."""
+
+    async def _write(self, records: Sequence[Received]) -> list[Record]:
+        letters: list[Record] = []
+        record_of: dict[int, Received] = {}
+        rows: list[Row] = []
+        for record in records:
+            try:
+                rows.append(self._row(record))
+                record_of[id(rows[-1])] = record
+            except PermanentError as error:
+                letters.append(self._dead_letter(record, error))
+        # The client blocks; in a thread of its own it leaves the loop to Kafka's heartbeats.
+        refused = await asyncio.to_thread(self._writer.write, rows)
+        why = PermanentError(Reason.STORE_REFUSED)
+        return letters + [self._dead_letter(record_of[id(row)], why) for row in refused]
+
+    def _row(self, record: Received) -> Row:
+        where = coordinates(record)
+        if self._crashes.count(where) >= MAX_CRASHES:
+            raise PermanentError(Reason.BUG)
+        topic, partition, offset = where
+        at = Coordinates(topic=topic, partition=partition, offset=offset)
+        try:
+            return to_row(decode(record.value), at, self._clock.now())
+        except HeadraceError:
+            raise
+        except Exception:
+            self._crashes.add(where)
+            raise
+
+    def _dead_letter(self, record: Received, error: PermanentError) -> Record:
+        log.warning(
+            "record_dead_lettered",
+            group=topics.SINK,
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            reason=error.reason.value,
+        )
+        self._metrics.counter(
+            "headrace_dead_letters", group=topics.SINK, reason=error.reason.value
+        ).inc()
+        self._count("dead_lettered", 1)
+        return dead_letter(topics.SINK, record, error, self._clock)
+
+    def _count(self, result: str, number: int) -> None:
+        self._metrics.counter("headrace_records", group=topics.SINK, result=result).inc(number)
+
+
+def _parts(records: Sequence[Received], max_bytes: int) -> Iterator[list[Received]]:
+    """The records in order, cut where a part would grow over `max_bytes`."""
+    part: list[Received] = []
+    num_bytes = 0
+    for record in records:
+        size = len(record.value or b"")
+        if part and num_bytes + size > max_bytes:
+            yield part
+            part, num_bytes = [], 0
+        part.append(record)
+        num_bytes += size
+    if part:
+        yield part
+
+
+def build(shell: Shell) -> None:
+    """Migrate the store, then read the topics. One connection a lane: they write side by side."""
+    settings = shell.context.settings
+    for inputs in (TRAJECTORY_TOPICS, SINGLE_TOPICS):
+        store, applied = open_migrated(settings, wait_seconds=STORE_WAIT_SECONDS, pause=time.sleep)
+        for migration in applied:
+            log.info("migration_applied", number=migration.number, name=migration.name)
+        lane = SinkLane(
+            writer=Writer(store, shell.context.metrics),
+            producer=shell.context.producer,
+            crashes=shell.context.crashes,
+            clock=SystemClock(),
+            metrics=shell.context.metrics,
+        )
+        shell.add_lane(
+            inputs,
+            lane,
+            max_batch=settings.sink.max_batch_rows,
+            linger_seconds=settings.sink.max_batch_wait_seconds,
+        )

@@ -1,0 +1,326 @@
+"""Event → row. Pure; every value is typed and checked before it may reach the store.
+
+A field becomes the column of its name and nested records are flattened. Which of several rows
+with one id counts is the highest `row_version`, a number made from the event and, where the last
+word counts, from its offset: never from the order in which rows arrive.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import math
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from schemas import tables
+from schemas.atdp.internal import (
+    AuditEvent,
+    DeadLetter,
+    Quarantined,
+    RewardRef,
+    Sample,
+    TrajectorySummary,
+)
+from schemas.atdp.types import (
+    Coordinates,
+    Gap,
+    Message,
+    Outcome,
+    RedactedSpan,
+    Reward,
+    RewardSignal,
+    Step,
+    VersionSpan,
+)
+from schemas.errors import PermanentError, Reason
+
+Cells = dict[str, Any]
+"""Column name → value as the client library writes it; times are microseconds since 1970."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Milliseconds or seconds taken for microseconds land in January 1970; the store ends in 2299.
+_EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)
+_LATEST = datetime(2200, 1, 1, tzinfo=UTC)
+_MAX_UINT32 = 2**32 - 1
+_MAX_INT64 = 2**63 - 1
+_MAX_UINT64 = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a stored table. `version` decides between rows with the same id."""
+
+    table: tables.Table
+    id: str
+    version: int
+    cells: Cells
+
+
+_TABLE_OF = {table.event: table for table in tables.TABLES}
+
+
+def to_row(event: Any, at: Coordinates, recorded_at: datetime) -> Row:
+    """The row of an event that was read at `at`.
+
+    PermanentError names the field whose value the store could not hold unchanged.
+    """
+    table = _TABLE_OF.get(type(event))
+    if table is None:
+        raise PermanentError(Reason.UNEXPECTED_EVENT)
+    cells = _flatten(event)
+    if "policy_versions" in _columns_beside(type(event)):
+        cells["policy_versions"] = _policy_versions(event)
+    version = _version(event, cells, at)
+    cells |= {
+        "kafka_topic": at.topic,
+        "kafka_partition": at.partition,
+        "kafka_offset": at.offset,
+        "recorded_at": _microseconds("recorded_at", recorded_at),
+        "row_version": version,
+    }
+    return Row(table, getattr(event, table.id_column), version, cells)
+
+
+def _columns_beside(cls: type) -> tuple[str, ...]:
+    return ("policy_versions",) if cls is Step else ()
+
+
+def _policy_versions(step: Step) -> list[int]:
+    """Versions in the order of their first token; the step's own where no spans are given."""
+    model = step.model_version
+    spans = sorted(model.spans, key=lambda span: span.start)
+    found = dict.fromkeys(span.policy_version for span in spans)
+    if not found and model.policy_version is not None:
+        return [model.policy_version]
+    return list(found)
+
+
+# -- which row counts --------------------------------------------------------------------------
+
+
+def _version(event: Any, cells: Cells, at: Coordinates) -> int:
+    """32 bits of replay epoch, 32 of rank, 64 of order, 64 of tie-break, 64 of content.
+
+    Reward: the highest revision, then the latest judgement, then the digest, as assembly decides.
+    Step: a completed one before others, then the earliest (later ones are attempts of it).
+    Trajectory and sample: the last one emitted; all of one trajectory lie on one partition.
+    """
+    content = _content_digest(cells)
+    epoch, rank, order, tie = getattr(event, "replay_epoch", 0), 0, 0, 0
+    if isinstance(event, Reward):
+        rank, order = event.revision, cells["occurred_at"]
+        tie = _leading_bits(event.digest)
+    elif isinstance(event, Step):
+        rank = int(event.outcome is Outcome.COMPLETE)
+        order = _MAX_UINT64 - cells["started_at"]
+    elif isinstance(event, TrajectorySummary | Sample):
+        order = at.offset
+    elif isinstance(event, DeadLetter | Quarantined | AuditEvent):
+        order = cells["occurred_at"]
+    _within("replay_epoch", epoch, _MAX_UINT32)
+    _within("revision", rank, _MAX_UINT32)
+    return epoch << 224 | rank << 192 | order << 128 | tie << 64 | content
+
+
+def _content_digest(cells: Cells) -> int:
+    """64 bits over everything but the traces of one processing."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name, value in cells.items():
+        if name not in tables.PROCESSING_COLUMNS:
+            digest.update(f"{name}={value!r};".encode("utf-8", "surrogatepass"))
+    return int.from_bytes(digest.digest(), "big")
+
+
+def _leading_bits(digest: str) -> int:
+    """The first 64 bits of a hexadecimal digest, which sort as its text does."""
+    try:
+        return int(digest[:16].ljust(16, "0"), 16)
+    except ValueError:
+        return int.from_bytes(hashlib.blake2b(digest.encode(), digest_size=8).digest(), "big")
+
+
+# -- values ------------------------------------------------------------------------------------
+
+
+def _within(field: str, number: int, highest: int) -> int:
+    if not 0 <= number <= highest:
+        raise PermanentError(Reason.WRONG_TYPE, field)
+    return number
+
+
+def _text(field: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise PermanentError(Reason.WRONG_TYPE, field)
+    return value
+
+
+def _integer(field: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _MAX_INT64:
+        raise PermanentError(Reason.WRONG_TYPE, field)
+    return value
+
+
+def _number(field: str, value: Any) -> float:
+    if not isinstance(value, int | float):
+        raise PermanentError(Reason.WRONG_TYPE, field)
+    if not math.isfinite(value):
+        raise PermanentError(Reason.NOT_FINITE, field)
+    return float(value)
+
+
+def _truth(field: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise PermanentError(Reason.WRONG_TYPE, field)
+    return value
+
+
+def _microseconds(field: str, value: Any) -> int:
+    """Exact microseconds since 1970. A naive time would depend on the machine's time zone."""
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise PermanentError(Reason.WRONG_TYPE, field)
+    if not _EARLIEST <= value < _LATEST:
+        raise PermanentError(Reason.WRONG_TYPE, field)
+    since = value - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _signal_value(field: str, value: Any) -> tuple[float | None, str]:
+    """A learning signal's value and which kind it is: true is stored as 1 of type boolean."""
+    if value is None:
+        return None, "none"
+    return _number(field, value), "boolean" if isinstance(value, bool) else "number"
+
+
+def _uint32s(field: str, values: tuple[int, ...]) -> list[int]:
+    return [_within(field, _integer(field, value), _MAX_UINT32) for value in values]
+
+
+def _redaction(field: str, span: RedactedSpan) -> tuple[str, str, int, int, str]:
+    start, end = _uint32s(field, (span.start, span.end))
+    return span.path, span.kind, start, end, span.placeholder
+
+
+def _version_span(field: str, span: VersionSpan) -> tuple[int, int, int]:
+    start, end = _uint32s(field, (span.start, span.end))
+    return start, end, _integer(field, span.policy_version)
+
+
+def _gap(_field: str, gap: Gap) -> tuple[str, str]:
+    return gap.field, gap.reason
+
+
+def _reward_signal(field: str, signal: RewardSignal) -> tuple[str, float | None, str, str | None]:
+    return signal.name, *_signal_value(field, signal.value), signal.label
+
+
+def _reward_ref(field: str, ref: RewardRef) -> tuple[str, int]:
+    return ref.reward_id, _integer(field, ref.revision)
+
+
+# -- flattening --------------------------------------------------------------------------------
+
+Put = Callable[[Any, Cells], None]
+Convert = Callable[[str, Any], Any]
+
+_CONVERT: dict[Any, Convert] = {
+    str: _text,
+    int: _integer,
+    float: _number,
+    bool: _truth,
+    datetime: _microseconds,
+    RedactedSpan: _redaction,
+    VersionSpan: _version_span,
+    Gap: _gap,
+    RewardSignal: _reward_signal,
+    RewardRef: _reward_ref,
+}
+#: Singular of the field of messages, for the column that holds their roles.
+_ROLES = {"new_messages": "new_message_roles", "output": "output_roles"}
+
+
+def _flatten(event: Any) -> Cells:
+    cells: Cells = {}
+    for put in _plan(event.__class__):
+        put(event, cells)
+    return cells
+
+
+@functools.cache
+def _plan(cls: type) -> tuple[Put, ...]:
+    hints = typing.get_type_hints(cls)
+    return tuple(_put(cls, field.name, hints[field.name]) for field in dataclasses.fields(cls))
+
+
+def _put(cls: type, name: str, hint: Any) -> Put:
+    kind, optional = _without_none(hint)
+    if typing.get_origin(kind) is tuple:
+        return _put_list(name, typing.get_args(kind)[0])
+    if kind is Coordinates:
+        return _put_coordinates(name, "source" if cls in (DeadLetter, Quarantined) else "raw")
+    if kind is bytes:
+        return lambda event, cells: cells.update(num_bytes=len(getattr(event, name)))
+    if kind == bool | float:
+        return _put_signal_value(name)
+    if dataclasses.is_dataclass(kind):
+        return lambda event, cells: cells.update(_flatten(getattr(event, name)))
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return lambda event, cells: cells.update({name: getattr(event, name).value})
+    return _put_value(name, _CONVERT[kind], optional=optional)
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    if typing.get_origin(hint) not in (types.UnionType, typing.Union):
+        return hint, False
+    members = [member for member in typing.get_args(hint) if member is not type(None)]
+    return (members[0] if len(members) == 1 else bool | float), True
+
+
+def _put_value(name: str, convert: Convert, *, optional: bool) -> Put:
+    def put(event: Any, cells: Cells) -> None:
+        value = getattr(event, name)
+        cells[name] = None if optional and value is None else convert(name, value)
+
+    return put
+
+
+def _put_signal_value(name: str) -> Put:
+    def put(event: Any, cells: Cells) -> None:
+        cells[name], cells[f"{name}_type"] = _signal_value(name, getattr(event, name))
+
+    return put
+
+
+def _put_coordinates(name: str, prefix: str) -> Put:
+    def put(event: Any, cells: Cells) -> None:
+        at = getattr(event, name)
+        for part in ("topic", "partition", "offset"):
+            cells[f"{prefix}_{part}"] = None if at is None else getattr(at, part)
+
+    return put
+
+
+def _put_list(name: str, item: type) -> Put:
+    if item is Message:
+        return _put_messages(name)
+    if name in ("token_ids", "prompt_token_ids"):
+        return lambda event, cells: cells.update({name: _uint32s(name, getattr(event, name))})
+    convert = _CONVERT[item]
+
+    def put(event: Any, cells: Cells) -> None:
+        cells[name] = [convert(name, value) for value in getattr(event, name)]
+
+    return put
+
+
+def _put_messages(name: str) -> Put:
+    def put(event: Any, cells: Cells) -> None:
+        messages = getattr(event, name)
+        cells[name] = [message.body for message in messages]
+        cells[_ROLES[name]] = [message.role for message in messages]
+
+    return put

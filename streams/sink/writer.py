@@ -1,0 +1,101 @@
+"""Rows → store: one insert for each table of a batch; refused rows are found by halving it.
+
+An insert carries a token made from the ids and versions of its rows. A version holds the replay
+epoch, so a replay never repeats a token; a batch that is written again after a crash does.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from schemas import tables
+from schemas.errors import ConfigError, PermanentError
+from schemas.telemetry import Metrics
+from streams.sink.rows import Row
+from streams.sink.store import Store
+
+#: More refused rows in one batch than this are no matter of rows: the schema must differ.
+MAX_REFUSED = 64
+
+
+@dataclass(slots=True)
+class _Progress:
+    refused: list[Row] = field(default_factory=list)
+
+
+class Writer:
+    """Writes batches into the stored tables of one database."""
+
+    def __init__(self, store: Store, metrics: Metrics) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._types: dict[str, dict[str, str]] = {}
+
+    def write(self, rows: Sequence[Row]) -> list[Row]:
+        """Store the rows; those that the store refuses come back, the others are durable.
+
+        TransientError: some may be stored, all may be written again. ConfigError: the tables are
+        not as the migrations make them.
+        """
+        progress = _Progress()
+        for table, group in _by_table(rows).items():
+            before = len(progress.refused)
+            self._insert(table, group, progress)
+            num_written = len(group) - (len(progress.refused) - before)
+            self._metrics.counter("headrace_sink_rows", table=table.name).inc(num_written)
+        return progress.refused
+
+    def _insert(self, table: tables.Table, rows: Sequence[Row], progress: _Progress) -> None:
+        types = self._column_types(table, rows[0])
+        values = [[row.cells[column] for column in types] for row in rows]
+        try:
+            self._store.insert(table.log, types, values, token(rows))
+        except PermanentError:
+            if len(rows) > 1:
+                middle = len(rows) // 2
+                self._insert(table, rows[:middle], progress)
+                self._insert(table, rows[middle:], progress)
+                return
+            progress.refused.extend(rows)
+            if len(progress.refused) > MAX_REFUSED:
+                raise ConfigError(
+                    f"The store refuses row after row of {table.log}. Compare its columns with "
+                    "`headrace migrate --print`."
+                ) from None
+
+    def _column_types(self, table: tables.Table, row: Row) -> Mapping[str, str]:
+        """Types of the columns that rows of this version have, as the store declares them."""
+        if table.log not in self._types:
+            declared = {
+                str(name): str(type_)
+                for name, type_ in self._store.rows(
+                    "SELECT name, type FROM system.columns "
+                    "WHERE database = currentDatabase() AND table = {table:String}",
+                    {"table": table.log},
+                )
+            }
+            missing = sorted(row.cells.keys() - declared.keys())
+            if missing:
+                raise ConfigError(
+                    f"{table.log} lacks {', '.join(missing)}. Run `headrace migrate`."
+                )
+            self._types[table.log] = {name: declared[name] for name in row.cells}
+        return self._types[table.log]
+
+
+def _by_table(rows: Sequence[Row]) -> dict[tables.Table, list[Row]]:
+    grouped: dict[tables.Table, list[Row]] = {}
+    for row in rows:
+        grouped.setdefault(row.table, []).append(row)
+    return grouped
+
+
+def token(rows: Sequence[Row]) -> str:
+    """A deduplication token: equal for equal rows in equal order, else different.
+
+    A version holds replay epoch and content, so neither a replay nor a changed row repeats one.
+    """
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(f"{row.cells.get('tenant_id')}/{row.id}/{row.version:x};".encode())
+    return digest.hexdigest()
