@@ -38,7 +38,9 @@ class DigestCache:
         """Estimated memory of all entries."""
         return self._num_bytes
 
-    def __len__(self) -> int:
+    @property
+    def num_entries(self) -> int:
+        """How many digests are known."""
         return len(self._entries)
 
     def get(self, digest: bytes) -> tuple[Span, ...] | None:

@@ -35,7 +35,7 @@ def luhn(digits: str) -> bool:
 
 def payment_card(digits: str) -> bool:
     """12 to 19 digits of a card scheme; UnionPay debit cards are issued without the checksum."""
-    if digits[:1] not in "23456" or len(set(digits)) < 2:
+    if (digits[0] not in "23456" and not digits.startswith("1800")) or len(set(digits)) < 2:
         return False
     return luhn(digits) or (digits[:3] in {"621", "622", "623"} and len(digits) in {16, 19})
 

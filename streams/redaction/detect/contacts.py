@@ -27,7 +27,10 @@ _SUFFIX: Final = (
     r"(?:Street|St|Avenue|Ave|Drive|Dr|Road|Rd|Lane|Ln|Boulevard|Blvd|Court|Ct|Place|Pl|Way|Highway"
     r"|Hwy|Circle|Cir|Terrace|Ter|Parkway|Pkwy|Square|Sq|Trail|Crescent|Close)"
 )
-_UNIT: Final = r"(?:Suite|Ste|Apartment|Apt|Unit|Room|Flat|Floor)\.? ?(?:No\.? ?|#)?(?:\d{1,5}[A-Za-z]?|[A-Z]\d{0,4})\b"
+_UNIT: Final = (
+    r"(?:Suite|Ste|Apartment|Apt|Unit|Room|Flat|Floor)\.? ?(?:No\.? ?|#)?"
+    r"(?:\d{1,5}[A-Za-z]?|[A-Z]\d{0,4})\b"
+)
 _STREET: Final = re.compile(
     r"(?<![\w.$-])\d{1,5}[A-Za-z]?(?:-\d{1,4})? (?:[NSEW]\.? |North |South |East |West )?"
     rf"(?:(?:[A-Z0-9][\w'.-]{{1,20}} ){{1,3}}{_SUFFIX}\b\.?|Broadway\b)(?:,? {_UNIT})?"
@@ -47,7 +50,8 @@ _STATES: Final = (
 )
 _ZIP: Final = re.compile(rf"\b(?:{_STATES}),? (?P<value>\d{{5}}(?:-\d{{4}})?)\b")
 _ZIP_LABELLED: Final = re.compile(
-    r"(?i)(?:\b(?:zip|postal|post)[ _-]?codes?\b|\bzip\b|邮编|郵便番号)[^\d\n]{0,12}(?P<value>\d{5,6}(?:-\d{4})?)\b"
+    r"(?i)(?:\b(?:zip|postal|post)[ _-]?codes?\b|\bzip\b|邮编|郵便番号)[^\d\n]{0,12}"
+    r"(?P<value>\d{5,6}(?:-\d{4})?)\b"
 )
 _STREET_KEY: Final = re.compile(
     r"(?i)(?:^|[._])(?:address_?(?:line)?_?[1-4]|street(?:_?address)?)$"

