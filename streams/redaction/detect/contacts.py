@@ -128,6 +128,8 @@ def _streets(text: str) -> Iterator[Span]:
     if "号" in text:
         for match in _CHINESE_STREET.finditer(text):
             yield Span(match.start(), match.end(), "STREET_ADDRESS", 0.7)
-    for pattern in (_ZIP, _ZIP_LABELLED):
+    lower = text.lower()
+    labelled = not text.isascii() or "zip" in lower or "post" in lower
+    for pattern in (_ZIP, _ZIP_LABELLED) if labelled else (_ZIP,):
         for match in pattern.finditer(text):
             yield Span(*match.span("value"), "POSTAL_CODE", 0.8)

@@ -46,6 +46,7 @@ _LABELLED_SHORT: Final = re.compile(
 _LABEL: Final = re.compile(
     r"(?i)\bd\.?o\.?b\b|birth|\bborn\b|\bgeb(?:\.|oren)|geburts|生年月日|出生|生日|nacimiento|naissance"
 )
+_LABEL_HINTS: Final = ("dob", "d.o.b", "birth", "born", "geb", "nacim", "naiss")
 _KEY: Final = re.compile(r"(?i)(?:^|[._])(?:dob|bday|born)(?:$|[._])|birth|geburts")
 #: A label speaks for the date that follows it within this many characters.
 LABEL_REACH: Final = 40
@@ -62,7 +63,7 @@ def find(text: str, context: str | None) -> Iterator[Span]:
     if by_key and len(text) <= LABEL_REACH and re.search(r"\d", text):
         yield Span(0, len(text), KIND)
         return
-    label_ends = [match.end() for match in _LABEL.finditer(text)]
+    label_ends = [match.end() for match in _LABEL.finditer(text)] if _may_label(text) else []
     for match in _DATE.finditer(text):
         parts = calendar_parts(match.group())
         if parts is None:
@@ -73,6 +74,12 @@ def find(text: str, context: str | None) -> Iterator[Span]:
         for match in _LABELLED_SHORT.finditer(text):
             if by_key or _labelled(match.start(), label_ends):
                 yield Span(match.start(), match.end(), KIND, 0.8)
+
+
+def _may_label(text: str) -> bool:
+    """A quick look that spares most texts the pattern."""
+    lower = text.lower()
+    return not text.isascii() or any(hint in lower for hint in _LABEL_HINTS)
 
 
 def _labelled(start: int, label_ends: list[int]) -> bool:

@@ -47,7 +47,13 @@ _BEFORE_DATE: Final = re.compile(
     rf"(?P<value>{_NAME})\**\s?,?\s?[(\[]?(?i:dob|d\.o\.b|date of birth|born|birth ?date)\b"
 )
 _LOWER: Final = re.compile(r"(?i)\bmy name(?:['’]s| is)\s(?P<value>[^\W\d_]{2,30})(?![\w'’])")
-_PATTERNS: Final = (_LABELLED, _ADDRESSED, _BEFORE_DATE, _LOWER)
+#: Each pattern with lower-case hints, one of which must occur for the pattern to be tried.
+_PATTERNS: Final = (
+    (_LABELLED, ("name", "passenger", "patient", "applicant", "holder", "contact", "customer")),
+    (_ADDRESSED, None),
+    (_BEFORE_DATE, ("dob", "d.o.b", "birth", "born")),
+    (_LOWER, ("my name",)),
+)
 
 _SURNAMES: Final = (
     "王李张刘陈杨黄赵吴周徐孙马朱胡郭何高林郑罗梁谢宋唐许韩冯邓曹彭曾肖田董袁潘于蒋蔡余杜叶程苏魏吕丁任"
@@ -66,7 +72,10 @@ def find(text: str, context: str | None) -> Iterator[Span]:
     if context is not None and _is_name_value(text, context):
         yield Span(0, len(text), KIND, 0.9)
         return
-    for pattern in _PATTERNS:
+    lower = text.lower()
+    for pattern, hints in _PATTERNS:
+        if hints is not None and not any(hint in lower for hint in hints):
+            continue
         for match in pattern.finditer(text):
             yield from _trimmed(text, *match.span("value"))
     if not text.isascii():

@@ -51,6 +51,11 @@ _PHONE_LABEL: Final = (
     r"|text me|compact|reach (?:me|us)|dial|desk|office)\b"
     r"|电话|手机|号码|联系|電話|携帯|연락처|전화)"
 )
+#: A quick look for these spares most texts the pattern.
+_PHONE_HINTS: Final = (
+    "phone", "tel", "mobile", "cell", "call", "fax", "whatsapp", "sms", "contact", "text me",
+    "compact", "reach", "dial", "desk", "office",
+)  # fmt: skip
 _PHONE_LABELLED: Final = re.compile(
     rf"{_PHONE_LABEL}[^\d+(]{{0,24}}(?P<value>[+(]?\d[\d ().-]{{5,18}}\d)(?![A-Za-z0-9_])"
 )
@@ -109,12 +114,19 @@ def _phones(text: str, context: str | None) -> Iterator[Span]:
     for match in _PHONE.finditer(text):
         if 9 <= len(digits_of(match.group())) <= 18:
             yield Span(match.start(), match.end(), "PHONE_NUMBER", 0.8)
+    yield from _labelled_phones(text)
+    if context is None and _BARE_PHONE.fullmatch(text.strip()):
+        yield Span(0, len(text), "PHONE_NUMBER", 0.5)
+
+
+def _labelled_phones(text: str) -> Iterator[Span]:
+    lower = text.lower()
+    if text.isascii() and not any(hint in lower for hint in _PHONE_HINTS):
+        return
     for match in _PHONE_LABELLED.finditer(text):
         value = match.group("value")
         if 7 <= len(digits_of(value)) <= 15 and not _ISO_DATE.match(value):
             yield Span(*match.span("value"), "PHONE_NUMBER", 0.7)
-    if context is None and _BARE_PHONE.fullmatch(text.strip()):
-        yield Span(0, len(text), "PHONE_NUMBER", 0.5)
 
 
 def _addresses(text: str) -> Iterator[Span]:

@@ -8,7 +8,6 @@ line has a bound, so time is linear in the text.
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from typing import Any, Final
 
 import spacy
@@ -36,6 +35,12 @@ _CAPITALISED: Final = re.compile(r"(?<![^\W_])[A-Z\u00c0-\u00de][a-z\u00df-\u024
 _NAME_WORD: Final = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*\.?")
 _PARTICLES: Final = frozenset("van von de der del la bin al ten da di".split(" "))
 _INITIAL: Final = re.compile(r"[^\W\d_]\.?")
+_CAMEL_CASE: Final = re.compile(r"(?<!^Mc)(?<!^Mac)(?<!^De)(?<!^La)(?<!^Le)(?<=[a-z])[A-Z]")
+#: Where a line looks like a program, one capitalised word is a type or the start of a comment.
+_CODE: Final = re.compile(
+    r"^\s*(?:#|//|/?\*|--|\"\"\"|@|def |class |import |from |raise |except |return |async |if )"
+    r"|[({\[]\)|\w\(|->|=>|::|[=!<>]=|\w=|\s=\s|`|[{};]\s*$|\"\"\"|#:|\w\.\w+\("
+)
 _TOKEN: Final = re.compile(r"[^\s,;:()\[\]{}<>\"*/|=]+")
 #: A place is private where somebody lives, not where they fly to.
 _HOME: Final = re.compile(
@@ -144,18 +149,32 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 def _people(line: str, start: int, end: int, offset: int) -> Iterator[Span]:
     """The runs of words in line[start:end] that are written as names are."""
-    places = [
-        (start + match.start(), start + match.start() + len(_bare(match.group())))
-        for match in _TOKEN.finditer(line[start:end])
-    ]
-    for is_name, run in groupby(places, key=lambda place: _is_name_word(line[slice(*place)])):
+    for run in _name_runs(line, start, end):
         names = [place for place in run if line[place[0]].isupper()]
-        if not is_name or not any(end - start > 2 for start, end in names):
+        if not any(last - first > 2 for first, last in names):
             continue
         first, last = names[0][0], names[-1][1]
+        if len(names) == 1 and _CODE.search(line):
+            continue
         if _is_whole(line, first, last):
             score = _FULL_NAME_SCORE if len(names) > 1 else _WORD_SCORE
             yield Span(offset + first, offset + last, "PERSON", score)
+
+
+def _name_runs(line: str, start: int, end: int) -> Iterator[list[tuple[int, int]]]:
+    """Words of names with only blanks between them."""
+    run: list[tuple[int, int]] = []
+    for match in _TOKEN.finditer(line, start, end):
+        place = match.start(), match.start() + len(_bare(match.group()))
+        if run and not line[run[-1][1] : place[0]].strip(".").isspace():
+            yield run
+            run = []
+        if _is_name_word(line[slice(*place)]):
+            run.append(place)
+        else:
+            yield run
+            run = []
+    yield run
 
 
 def _bare(token: str) -> str:
@@ -172,6 +191,7 @@ def _is_name_word(word: str) -> bool:
         _NAME_WORD.fullmatch(word) is not None
         and word[0].isupper()
         and not word.isupper()
+        and _CAMEL_CASE.search(word) is None
         and lower not in NOT_NAMES
         and lower not in NOT_PEOPLE
         and lower not in THINGS

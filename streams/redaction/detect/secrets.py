@@ -55,6 +55,7 @@ _ASSIGNED: Final = re.compile(
     rf"(?i)(?<![A-Za-z]){_LABEL}(?:[\"']?\s?(?:[:=：]|=>)\s?|\s(?:is|was)\s)[\"']?"
     r"(?P<value>[^\s\"'`,;<>(){}\[\]$]{6,256})(?=[\s\"'`,;<]|$)"
 )
+_LABEL_HINTS: Final = ("pass", "pwd", "secret", "key", "token", "密码", "口令")
 _KEY: Final = re.compile(rf"(?i)(?:^|[._-]){_LABEL}$|(?:^|\.)(?:authorization|x-api-key)$")
 _NO_SECRET: Final = re.compile(
     r"(?i)\*+|x+|(?:your|my|the|an?|example|test|none|null|true|false|string|required|optional"
@@ -80,7 +81,12 @@ def find(text: str, context: str | None) -> Iterator[Span]:
 
 
 def _by_label(text: str) -> Iterator[Span]:
-    patterns = [_ASSIGNED, _AUTHORIZATION]
+    lower = text.lower()
+    patterns = []
+    if any(hint in lower for hint in _LABEL_HINTS):
+        patterns.append(_ASSIGNED)
+    if "bearer" in lower or "basic" in lower:
+        patterns.append(_AUTHORIZATION)
     if "://" in text and "@" in text:
         patterns.append(_URL_USER)
     for pattern in patterns:
