@@ -1,0 +1,1 @@
+"""What is kept of a call, and under which ids."""

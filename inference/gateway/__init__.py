@@ -1,0 +1,1 @@
+"""The one URL an agent changes: relays every call and keeps what passed."""

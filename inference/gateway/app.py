@@ -1,0 +1,160 @@
+"""The gateway's process: what it is made of, how it starts and ends."""
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+
+import structlog
+from aiohttp import web
+
+from inference.access.keys import KeyFollower
+from inference.capture import route as routes
+from inference.capture.recorder import Recorder
+from inference.gateway.access import Access, RefusedError
+from inference.gateway.calls import Calls
+from inference.gateway.doors import Doors
+from inference.gateway.reads import Reads
+from inference.gateway.upstream import Upstream
+from inference.spool import Publisher, Spool
+from inference.spool.assemble import Assembler
+from schemas.bus import Bus
+from schemas.bus.kafka import KafkaBus
+from schemas.errors import ConfigError
+from schemas.secrets import load_root_secret
+from schemas.settings import Settings
+from schemas.store import BlobStore
+from schemas.telemetry import Metrics
+
+_log = structlog.get_logger("gateway")
+
+_MAX_HEADER_BYTES = 32_768
+_HOUSEKEEPING_SECONDS = 1.0
+_STOP_SECONDS = 10.0
+
+
+class Gateway:
+    """All parts of one gateway, wired. `bus` is the only way to Kafka."""
+
+    def __init__(self, settings: Settings, bus: Bus) -> None:
+        root = load_root_secret(settings.root_secret_file)
+        self.settings = settings
+        self.metrics = Metrics()
+        spool_root = settings.data_dir / "spool"
+        gateway = settings.gateway
+        self.keys = KeyFollower(bus, settings.data_dir / "run" / "gateway-keys.json")
+        self.upstream = Upstream(gateway)
+        self.spool = _make_spool(settings, spool_root)
+        self.publisher = Publisher(
+            self.spool, spool_root, lambda: bus.producer("inference.gateway"),
+            Assembler(BlobStore(settings.blobs), settings.kafka.max_record_bytes), self.metrics,
+        )  # fmt: skip
+        access = Access(self.keys, reads_credentials=self.upstream.has_own_credential)
+        recorder = Recorder(self.spool, gateway.when_spool_full, self.metrics)
+        self.calls = Calls(
+            access, recorder, self.upstream, root, settings.training_eligible_tenants, self.metrics
+        )
+        self._doors = Doors(access, recorder, settings, self.metrics)
+        self._reads = Reads(self, access)
+
+    def app(self) -> web.Application:
+        """The aiohttp application."""
+        app = web.Application(client_max_size=self.settings.gateway.max_body_bytes)
+        app.router.add_route("*", "/{path:.*}", self._dispatch)
+        return app
+
+    async def _dispatch(self, request: web.Request) -> web.StreamResponse:
+        request["arrived_at"] = time.perf_counter()
+        route = routes.split(request.rel_url.raw_path)
+        try:
+            own = self._doors.find(request.method, route.path) or self._reads.find(
+                request.method, route.path
+            )
+            return await (own or self.calls.handle)(request, route)
+        except RefusedError as error:
+            return error.response(route.path)
+        except web.HTTPRequestEntityTooLarge:
+            limit = self.settings.gateway.max_body_bytes
+            text = f"The body is larger than gateway.max_body_bytes ({limit}). Send less."
+            return RefusedError(413, "body_too_large", text).response(route.path)
+
+    def start(self) -> None:
+        """Start the threads."""
+        self.keys.start()
+        self.publisher.start()
+
+    def housekeeping(self) -> None:
+        """What is due every second."""
+        self.metrics.gauge("headrace_spool_bytes").set(self.spool.backlog_bytes)
+        delivered = self.publisher.caught_up_at
+        if delivered is not None:
+            self.spool.roll_if_read(delivered)
+        if not self.publisher.is_alive or not self.keys.is_alive:
+            _log.error("thread_ended")  # a bug; the supervisor starts a new process
+            signal.raise_signal(signal.SIGTERM)
+
+    async def close(self) -> None:
+        """Finish calls, publish what is whole, close everything."""
+        await self.calls.stop(_STOP_SECONDS)
+        await self.upstream.close()
+        await asyncio.to_thread(self.keys.stop)
+        await asyncio.to_thread(self.publisher.stop, _STOP_SECONDS)
+        self.spool.close()
+
+
+def _make_spool(settings: Settings, root: Path) -> Spool:
+    try:
+        return Spool(
+            root, max_bytes=settings.gateway.spool_max_bytes, fsync=settings.gateway.spool_fsync
+        )
+    except OSError as error:
+        raise ConfigError(
+            f"The spool cannot be made in {root} ({error.strerror}). Set HEADRACE_DATA_DIR to a "
+            "folder that this user may write."
+        ) from error
+
+
+async def start_server(gateway: Gateway) -> web.AppRunner:
+    """Accept connections. ConfigError where the port is taken."""
+    settings = gateway.settings.gateway
+    runner = web.AppRunner(
+        gateway.app(), handler_cancellation=True, auto_decompress=False, access_log=None,
+        max_line_size=_MAX_HEADER_BYTES, max_field_size=_MAX_HEADER_BYTES,
+        shutdown_timeout=_STOP_SECONDS,
+    )  # fmt: skip
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, settings.host, settings.port).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise ConfigError(
+            f"The gateway cannot listen on {settings.host}:{settings.port} ({error.strerror}). "
+            "Set HEADRACE_GATEWAY__PORT to a free port."
+        ) from error
+    return runner
+
+
+async def serve(settings: Settings, bus: Bus | None = None) -> int:
+    """Run until SIGINT or SIGTERM."""
+    gateway = Gateway(settings, bus or KafkaBus(settings.kafka.bootstrap_servers))
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    gateway.start()
+    try:
+        runner = await start_server(gateway)
+        _log.info("gateway_listens", host=settings.gateway.host, port=settings.gateway.port)
+        while not stop.is_set():
+            gateway.housekeeping()
+            try:
+                await asyncio.wait_for(stop.wait(), _HOUSEKEEPING_SECONDS)
+            except TimeoutError:
+                continue
+        for site in list(runner.sites):
+            await site.stop()
+        await gateway.calls.stop(_STOP_SECONDS)
+        await runner.cleanup()
+    finally:
+        await gateway.close()
+    return 0

@@ -1,0 +1,161 @@
+"""Takes calls in: who calls, under which ids, recorded or refused; then relays them."""
+
+import asyncio
+from datetime import UTC, datetime
+
+from aiohttp import web
+
+from inference.access.keys import CAPTURE
+from inference.capture import headers
+from inference.capture.idempotency import KeyWindow
+from inference.capture.identity import Identity, UnsafeIdError, identify
+from inference.capture.recorder import Recorder
+from inference.capture.route import Route
+from inference.gateway.access import Access, RefusedError
+from inference.gateway.relay import Ending, Relay
+from inference.gateway.upstream import Upstream
+from inference.spool import SpoolFullError, SpoolWriteError
+from schemas import ids
+from schemas.atdp import Exchange
+from schemas.atdp.internal import KeyRecord
+from schemas.atdp.types import Outcome
+from schemas.telemetry import Metrics
+
+_KNOWN_PATHS = frozenset({
+    "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages",
+    "/v1/messages/count_tokens", "/v1/embeddings", "/v1/models",
+})  # fmt: skip
+
+
+class Calls:
+    """Relays every call that is not one of our own routes."""
+
+    def __init__(
+        self, access: Access, recorder: Recorder, upstream: Upstream, root: bytes,
+        eligible_tenants: tuple[str, ...], metrics: Metrics,
+    ) -> None:  # fmt: skip
+        self._access = access
+        self._recorder = recorder
+        self._upstream = upstream
+        self._root = root
+        self._eligible_tenants = eligible_tenants
+        self._metrics = metrics
+        self._window = KeyWindow()
+        self._running: dict[asyncio.Task[web.StreamResponse], Relay] = {}
+
+    async def handle(self, request: web.Request, route: Route) -> web.StreamResponse:
+        """Relay one call. RefusedError where it does not get that far."""
+        _refuse_what_cannot_be_relayed(request, route)
+        key = await self._access.grant(request, route, CAPTURE)
+        started_at = datetime.now(UTC)
+        body = await request.read()
+        identity = self._identify(key, route, request, body)
+        exchange = self._exchange(request, route, key, identity, body, started_at)
+        try:
+            capture = self._recorder.begin(exchange, identity.kafka_key)
+        except (SpoolFullError, SpoolWriteError) as error:
+            self._count(route.path, Outcome.REJECTED)
+            raise spool_refusal(error) from error
+        query = request.rel_url.raw_query_string
+        relay = Relay(
+            request, body, self._upstream.target(route.path, query), identity, capture,
+            self._upstream, lambda end, seconds: self._ended(route.path, end, seconds),
+        )  # fmt: skip
+        return await self._run(relay)
+
+    async def _run(self, relay: Relay) -> web.StreamResponse:
+        task = asyncio.create_task(relay.run())
+        self._running[task] = relay
+        task.add_done_callback(lambda done: self._running.pop(done, None))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            relay.client_left(task)
+            raise
+
+    async def stop(self, timeout_seconds: float) -> None:
+        """Let calls finish for that long, then end them and record that the gateway stopped."""
+        if self._running:
+            await asyncio.wait(list(self._running), timeout=timeout_seconds)
+        for task, relay in list(self._running.items()):
+            relay.is_stopping = True
+            task.cancel()
+        if self._running:
+            await asyncio.wait(list(self._running), timeout=timeout_seconds)
+
+    def _identify(
+        self, key: KeyRecord, route: Route, request: web.Request, body: bytes
+    ) -> Identity:
+        try:
+            identity = identify(key.tenant_id, self._root, route, request.headers, body)
+        except UnsafeIdError as error:
+            raise RefusedError(400, "invalid_id", str(error)) from error
+        idempotency_key = identity.idempotency_key
+        if idempotency_key is not None and self._window.is_other_body(
+            key.tenant_id, idempotency_key, body
+        ):
+            raise RefusedError(
+                422, "idempotency_key_reused",
+                "This Idempotency-Key came before with another body. Use a new key per request.",
+            )  # fmt: skip
+        return identity
+
+    def _exchange(
+        self, request: web.Request, route: Route, key: KeyRecord, identity: Identity,
+        body: bytes, started_at: datetime,
+    ) -> Exchange:  # fmt: skip
+        return Exchange(
+            event_id=ids.uuid7(),
+            tenant_id=key.tenant_id,
+            step_id=identity.step_id,
+            idempotency_key=identity.idempotency_key,
+            trajectory_id=identity.trajectory_id,
+            trajectory_source=identity.trajectory_source,
+            parent_step_id=identity.parent_step_id,
+            agent_id=identity.agent_id or key.agent_id,
+            task_key=identity.task_key,
+            api_key_id=key.key_id,
+            training_eligible=key.tenant_id in self._eligible_tenants,
+            method=request.method,
+            path=_text(route.path),
+            query=_text(request.rel_url.raw_query_string),
+            request_headers=headers.for_record(list(request.headers.items())),
+            request_body=body,
+            # What is true of this call if the process dies before it says otherwise.
+            outcome=Outcome.GATEWAY_CRASHED,
+            started_at=started_at,
+        )
+
+    def _ended(self, path: str, ending: Ending, overhead_seconds: float | None) -> None:
+        self._count(path, ending.outcome)
+        if overhead_seconds is not None:
+            self._metrics.histogram("headrace_gateway_overhead_seconds").observe(overhead_seconds)
+
+    def _count(self, path: str, outcome: Outcome) -> None:
+        known = path if path in _KNOWN_PATHS else "other"
+        self._metrics.counter("headrace_gateway_requests", path=known, outcome=outcome.value).inc()
+
+
+def spool_refusal(error: SpoolFullError | SpoolWriteError) -> RefusedError:
+    """What a client is told while nothing more can be recorded."""
+    return RefusedError(
+        503, "spool_full" if isinstance(error, SpoolFullError) else "spool_write_failed",
+        f"{error} Try again soon; `headrace status` shows what is down.", retry_after_seconds=2,
+    )  # fmt: skip
+
+
+def _refuse_what_cannot_be_relayed(request: web.Request, route: Route) -> None:
+    if request.headers.get("Upgrade", "").lower() == "websocket":
+        raise RefusedError(426, "no_websocket", "Use plain HTTP: websockets are not relayed.")
+    root_probe = request.method == "HEAD" and route.path == "/"
+    if not root_probe and not route.path.startswith("/v1/"):
+        raise RefusedError(
+            404, "unknown_path", "Nothing is here. The API's paths begin with /v1/; set the "
+            "client's base URL to http://<host>:<port>/v1.",
+        )  # fmt: skip
+    if not headers.is_text(list(request.headers.items())):
+        raise RefusedError(400, "bad_header", "A header holds bytes that are not UTF-8.")
+
+
+def _text(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,120 @@
+"""What the gateway answers about itself: health, metrics, schemas, trajectories."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from inference.access.keys import TRAJECTORIES
+from inference.capture.route import Route
+from inference.gateway.access import Access, RefusedError, json_response
+from schemas import ids
+from schemas.atdp import avro
+from schemas.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from inference.gateway.app import Gateway
+
+Handler = Callable[[web.Request, Route], Awaitable[web.StreamResponse]]
+_TRAJECTORY = "/v1/trajectories/"
+_REGISTRY_TYPE = "application/vnd.schemaregistry.v1+json"
+
+
+class Reads:
+    """Our own GET routes."""
+
+    def __init__(self, gateway: "Gateway", access: Access) -> None:
+        self._gateway = gateway
+        self._access = access
+
+    def find(self, method: str, path: str) -> Handler | None:
+        """The handler of one of our own GET routes."""
+        if method != "GET":
+            return None
+        if path.startswith(_TRAJECTORY):
+            return self._trajectory
+        if path.startswith(("/schemas/ids/", "/subjects")):
+            return self._registry
+        return {"/health": self._health, "/metrics": self._metrics}.get(path)
+
+    async def _health(self, _request: web.Request, _route: Route) -> web.StreamResponse:
+        gateway = self._gateway
+        alive = gateway.publisher.is_alive and gateway.keys.is_alive
+        has_room = gateway.spool.backlog_bytes < gateway.settings.gateway.spool_max_bytes
+        ready = alive and gateway.keys.is_ready and has_room
+        return json_response(200 if ready else 503, {
+            "alive": alive,
+            "ready": ready,
+            "keys_known": gateway.keys.is_ready,
+            "kafka_delivers": gateway.publisher.is_delivering,
+            "spool_bytes": gateway.spool.backlog_bytes,
+            "spool_events_waiting": gateway.publisher.num_waiting,
+        })  # fmt: skip
+
+    async def _metrics(self, _request: web.Request, _route: Route) -> web.StreamResponse:
+        text = generate_latest(self._gateway.metrics.registry)
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _registry(self, _request: web.Request, route: Route) -> web.StreamResponse:
+        answer = registry_answer(route.path)
+        if answer is None:
+            status, answer = 404, {"error_code": 40403, "message": "Schema not found"}
+        else:
+            status = 200
+        text = json.dumps(answer)
+        return web.Response(status=status, text=text, content_type=_REGISTRY_TYPE)
+
+    async def _trajectory(self, request: web.Request, route: Route) -> web.StreamResponse:
+        key = await self._access.grant(request, route, TRAJECTORIES)
+        trajectory_id = route.path.removeprefix(_TRAJECTORY)
+        if not ids.is_safe_id(trajectory_id):
+            raise RefusedError(404, "not_found", "No trajectory has an id of that form.")
+        # Imported on use: only this route needs the store, and a gateway starts without it.
+        from inference.trajectories import read_trajectory
+
+        try:
+            found = await read_trajectory(self._gateway.settings, key.tenant_id, trajectory_id)
+        except HeadraceError as error:
+            raise RefusedError(
+                503, "store_unavailable", str(error), retry_after_seconds=2
+            ) from error
+        if found is None:
+            raise RefusedError(404, "not_found", "This tenant has no trajectory with that id.")
+        return json_response(200, found)
+
+
+def registry_answer(path: str) -> object | None:
+    """What a Confluent schema registry answers to a GET; None for what does not exist."""
+    by_subject = {f"{avro.NAMESPACE}.{cls.__name__}": i for i, (cls, _) in avro.RELEASES.items()}
+    parts = path.strip("/").split("/")
+    match parts:
+        case ["schemas", "ids", number] if _id(number) in avro.RELEASES:
+            return {"schema": avro.released_file(_id(number)).read_text()}
+        case ["subjects"]:
+            return sorted(by_subject)
+        case ["subjects", subject, "versions"] if subject in by_subject:
+            return _versions(subject)
+        case ["subjects", subject, "versions", version] if subject in by_subject:
+            return _one_version(subject, version)
+    return None
+
+
+def _versions(subject: str) -> list[int]:
+    return sorted(
+        v for c, v in avro.RELEASES.values() if f"{avro.NAMESPACE}.{c.__name__}" == subject
+    )
+
+
+def _one_version(subject: str, version: str) -> object | None:
+    wanted = max(_versions(subject)) if version == "latest" else _id(version)
+    for schema_id, (cls, released) in avro.RELEASES.items():
+        if f"{avro.NAMESPACE}.{cls.__name__}" == subject and released == wanted:
+            text = avro.released_file(schema_id).read_text()
+            return {"subject": subject, "version": released, "id": schema_id, "schema": text}
+    return None
+
+
+def _id(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1

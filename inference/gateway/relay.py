@@ -1,0 +1,222 @@
+"""Relays one HTTP call, byte for byte, and records it on the way.
+
+    client ──request──▶ BEGIN in the spool ──▶ upstream
+    client ◀──chunk──── CHUNK in the spool ◀── upstream
+
+Every byte is in the spool before it is released. A call ends in exactly one outcome, whoever
+ends it: the client leaves, the upstream fails or stalls, or the gateway is told to stop.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
+
+from inference.capture import headers
+from inference.capture.identity import Identity
+from inference.capture.recorder import Capture
+from inference.dialects.errors import error_body
+from inference.gateway.upstream import StaleConnectionError, Upstream
+from inference.spool import SpoolWriteError
+from schemas.atdp.types import Outcome, TrajectorySource
+
+_STEP = f"{headers.OURS}step-id"
+_TRAJECTORY = f"{headers.OURS}trajectory-id"
+_VERSION = f"{headers.OURS}policy-version"
+_OVERHEAD = f"{headers.OURS}overhead-us"
+
+
+class _ClientLeftError(Exception):
+    """The client's connection is gone and the setting says to stop with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a call ended, and what the client is told where no answer has begun."""
+
+    outcome: Outcome
+    error_class: str | None = None
+    status: int = 502
+    message: str = ""
+
+
+COMPLETE = Ending(Outcome.COMPLETE)
+_LEFT = Ending(Outcome.CLIENT_ABORTED, "client_left")
+_STOPPED = Ending(Outcome.GATEWAY_CRASHED, "gateway_stopped")
+_SPOOL = Ending(
+    Outcome.UPSTREAM_ERROR, "spool_write_failed", 503,
+    "The gateway cannot record this call because its disk refuses writes. Free space under "
+    "data_dir, or set gateway.when_spool_full to \"shed\" to relay without capture.",
+)  # fmt: skip
+_CONNECT = Ending(
+    Outcome.UPSTREAM_ERROR, "connect_failed", 502,
+    "The upstream cannot be reached. Check gateway.upstream.url and that it is running.",
+)  # fmt: skip
+_CONNECT_SLOW = Ending(
+    Outcome.TIMEOUT, "connect_timeout", 504,
+    "The upstream did not accept a connection within gateway.upstream_connect_seconds.",
+)  # fmt: skip
+_STALL = Ending(
+    Outcome.TIMEOUT, "stalled", 504,
+    "The upstream sent nothing for gateway.upstream_stall_seconds. Try again, or raise it.",
+)  # fmt: skip
+_BROKEN = Ending(
+    Outcome.UPSTREAM_ERROR, "connection_broken", 502,
+    "The upstream's connection broke before it had answered. Try again.",
+)  # fmt: skip
+
+
+def ending_of(error: BaseException) -> Ending:
+    """The ending that a failure means."""
+    if isinstance(error, SpoolWriteError):
+        return _SPOOL
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return _CONNECT_SLOW
+    if isinstance(error, TimeoutError):
+        return _STALL
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return _CONNECT
+    return _BROKEN
+
+
+class Relay:
+    """One call on its way. `run` is a task of its own, so that it outlives its client."""
+
+    def __init__(
+        self,
+        request: web.Request,
+        body: bytes,
+        target: URL,
+        identity: Identity,
+        capture: Capture,
+        upstream: Upstream,
+        on_end: Callable[[Ending, float | None], None],
+    ) -> None:
+        self._request = request
+        self._body = body
+        self._target = target
+        self._identity = identity
+        self._capture = capture
+        self._upstream = upstream
+        self._on_end = on_end
+        self._arrived_at = request["arrived_at"]
+        self._upstream_seconds = 0.0
+        self._attempts = 1
+        self._response: web.StreamResponse | None = None
+        self._overhead_seconds: float | None = None
+        self._drain_until: float | None = None
+        self.is_stopping = False
+
+    def client_left(self, task: asyncio.Task[web.StreamResponse]) -> None:
+        """Stop with the client, or go on reading for the record, as the setting says."""
+        settings = self._upstream.settings
+        if settings.when_client_leaves == "abort" or self.is_stopping:
+            task.cancel()
+        else:
+            self._drain_until = time.monotonic() + settings.upstream_stall_seconds
+
+    async def run(self) -> web.StreamResponse:
+        """Relay until the end; the response, already sent, or the error the client gets."""
+        ending = _STOPPED
+        try:
+            await self._relay()
+            ending = COMPLETE if self._drain_until is None else _LEFT
+        except asyncio.CancelledError:
+            ending = _STOPPED if self.is_stopping else _LEFT
+            raise
+        except _ClientLeftError:
+            ending = _LEFT
+        except (aiohttp.ClientError, TimeoutError, OSError, SpoolWriteError) as error:
+            ending = ending_of(error)
+        finally:
+            answered = self._response is not None
+            failed = ending not in (COMPLETE, _LEFT)
+            status = ending.status if failed and not answered else None
+            self._capture.end(ending.outcome, ending.error_class, self._attempts, status)
+            self._on_end(ending, self._overhead_seconds)
+        return self._finish(ending)
+
+    async def _relay(self) -> None:
+        sent_at = time.perf_counter()
+        async with await self._open() as answer:
+            self._upstream_seconds = time.perf_counter() - sent_at
+            pairs = list(answer.headers.items())
+            version = _policy_version(answer.headers.get(_VERSION))
+            self._capture.head(answer.status, headers.for_record(pairs), version)
+            await self._begin_answer(answer, headers.for_client(pairs), version)
+            async for data in answer.content.iter_any():
+                self._capture.chunk(data)
+                await self._release(data)
+                if self._drain_until is not None and time.monotonic() > self._drain_until:
+                    raise _ClientLeftError
+            assert self._response is not None
+            if self._drain_until is None:
+                await self._release(b"", is_last=True)
+
+    async def _open(self) -> aiohttp.ClientResponse:
+        """Send the request. A kept-alive connection that turns out dead is tried once again."""
+        pairs = list(self._request.headers.items())
+        try:
+            return await self._upstream.send(self._request.method, self._target, pairs, self._body)
+        except StaleConnectionError:
+            self._attempts = 2
+            return await self._upstream.send_fresh(
+                self._request.method, self._target, pairs, self._body
+            )
+
+    async def _begin_answer(
+        self, answer: aiohttp.ClientResponse, pairs: headers.Pairs, version: int | None
+    ) -> None:
+        added = [(_STEP, self._identity.step_id)]
+        if self._identity.trajectory_source is not TrajectorySource.NONE:
+            added.append((_TRAJECTORY, self._identity.trajectory_id or ""))
+        if version is not None:
+            added.append((_VERSION, str(version)))
+        elapsed = time.perf_counter() - self._arrived_at
+        self._overhead_seconds = max(0.0, elapsed - self._upstream_seconds)
+        added.append((_OVERHEAD, str(int(self._overhead_seconds * 1e6))))
+        response = web.StreamResponse(
+            status=answer.status, reason=answer.reason, headers=CIMultiDict(pairs + added)
+        )
+        self._response = response
+        if self._drain_until is None:
+            await self._guarded(response.prepare(self._request))
+
+    async def _release(self, data: bytes, *, is_last: bool = False) -> None:
+        if self._drain_until is not None:
+            return
+        assert self._response is not None
+        await self._guarded(self._response.write_eof() if is_last else self._response.write(data))
+
+    async def _guarded(self, writing: "asyncio.Future[None] | object") -> None:
+        """Tell a client that left from an upstream that broke: both raise the same error."""
+        try:
+            await writing  # type: ignore[misc]
+        except (ConnectionResetError, BrokenPipeError):
+            if self._upstream.settings.when_client_leaves == "abort":
+                raise _ClientLeftError from None
+            self._drain_until = time.monotonic() + self._upstream.settings.upstream_stall_seconds
+
+    def _finish(self, ending: Ending) -> web.StreamResponse:
+        if self._response is None:
+            added = {_STEP: self._identity.step_id}
+            body = error_body(
+                self._target.path, ending.status, ending.error_class or "", ending.message
+            )
+            return web.Response(
+                status=ending.status, body=body, content_type="application/json", headers=added
+            )
+        if ending is not COMPLETE and self._request.transport is not None:
+            # The answer must not look finished: no last chunk, no missing rest.
+            self._request.transport.close()
+        return self._response
+
+
+def _policy_version(text: str | None) -> int | None:
+    """The version a worker proves by its header; anything else is no proof."""
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None

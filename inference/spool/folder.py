@@ -1,0 +1,77 @@
+"""One spool folder: segment files and a lock that says whether its process lives."""
+
+import fcntl
+import os
+import uuid
+from pathlib import Path
+
+_LOCK = "lock"
+_SUFFIX = ".seg"
+_UNFINISHED = ".new-"
+
+
+class SpoolFolder:
+    """A folder whose lock this process holds. Files are 0600, the folder 0700."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self._lock = lock
+
+    @classmethod
+    def create(cls, root: Path) -> "SpoolFolder":
+        """A new, locked folder. It gets its name only once it is locked, so nobody adopts it."""
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        name = uuid.uuid4().hex
+        unfinished = root / f"{_UNFINISHED}{name}"
+        unfinished.mkdir(mode=0o700)
+        lock = os.open(unfinished / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return cls(unfinished.rename(root / name), lock)
+
+    @classmethod
+    def adopt(cls, path: Path) -> "SpoolFolder | None":
+        """The folder of a process that has died, locked; None where its process lives."""
+        try:
+            lock = os.open(path / _LOCK, os.O_RDWR)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        if os.fstat(lock).st_nlink == 0:  # somebody else adopted, published and removed it
+            os.close(lock)
+            return None
+        return cls(path, lock)
+
+    def segment_path(self, number: int) -> Path:
+        """The file of a segment."""
+        return self.path / f"{number:08d}{_SUFFIX}"
+
+    def segments(self) -> dict[int, int]:
+        """Number → size in bytes of the files that exist, in order."""
+        found = sorted(self.path.glob(f"*{_SUFFIX}"))
+        return {int(file.stem): file.stat().st_size for file in found}
+
+    def delete_segment(self, number: int) -> None:
+        """Remove a file whose content is delivered."""
+        self.segment_path(number).unlink(missing_ok=True)
+
+    def release(self) -> None:
+        """Give the lock back; remove the folder if nothing waits in it."""
+        if not self.segments():
+            (self.path / _LOCK).unlink(missing_ok=True)
+            self.path.rmdir()
+        os.close(self._lock)
+
+
+def others(root: Path, own: Path | None) -> list[Path]:
+    """Folders of other processes, dead or alive."""
+    if not root.is_dir():
+        return []
+    return sorted(
+        path
+        for path in root.iterdir()
+        if path.is_dir() and path != own and not path.name.startswith(_UNFINISHED)
+    )

@@ -1,0 +1,252 @@
+"""The thread that brings the spool to Kafka.
+
+It waits for delivery reports before anything is deleted. Whatever the broker refuses for a while
+is sent again with a growing pause; a record that is too large goes out as a claim check.
+"""
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from inference.spool.assemble import Assembler
+from inference.spool.folder import SpoolFolder, others
+from inference.spool.source import Event, Source
+from inference.spool.writer import Spool
+from schemas import codec, ids, topics
+from schemas.atdp.internal import DeadLetter
+from schemas.atdp.types import Coordinates
+from schemas.bus import Delivery, Producer, Record
+from schemas.errors import HeadraceError, PermanentError, Reason, TransientError
+from schemas.telemetry import Metrics
+
+_log = structlog.get_logger("spool")
+
+GROUP = "inference.gateway"
+_MAX_IN_FLIGHT = 1_000
+_MAX_IN_FLIGHT_BYTES = 64 * 1024**2
+_IDLE_SECONDS = 0.05
+_ADOPT_SECONDS = 15.0
+_MAX_PAUSE_SECONDS = 5.0
+#: Longer than the producer's own delivery timeout: a report that is missing then never comes.
+_REPORT_SECONDS = 150.0
+
+
+@dataclass(slots=True)
+class _Job:
+    source: Source
+    event: Event
+    oversized: bool = False
+    refused: Reason | None = None
+    sent_at: float = 0.0
+
+
+class Publisher:
+    """Publishes one live spool and those of dead processes found beside it."""
+
+    def __init__(
+        self,
+        spool: Spool,
+        root: Path,
+        make_producer: Callable[[], Producer],
+        assembler: Assembler,
+        metrics: Metrics,
+    ) -> None:
+        self._spool = spool
+        self._root = root
+        self._make_producer = make_producer
+        self._assembler = assembler
+        self._metrics = metrics
+        self._sources = [Source(spool.folder, spool)]
+        self._ready: deque[_Job] = deque()
+        self._in_flight: dict[bytes, _Job] = {}
+        self._in_flight_bytes = 0
+        self._reports: queue.SimpleQueue[tuple[_Job, Delivery]] = queue.SimpleQueue()
+        self._pause_until = 0.0
+        self._pause_seconds = 0.0
+        self._adopt_at = 0.0
+        self._deadline = 0.0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="spool-publisher", daemon=True)
+        #: Position up to which everything is delivered, or None. Read by other threads.
+        self.caught_up_at: tuple[int, int] | None = None
+        #: None until the first delivery report; then whether the last one was a success.
+        self.is_delivering: bool | None = None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """False once the thread has ended, wanted or not."""
+        return self._thread.is_alive()
+
+    @property
+    def num_waiting(self) -> int:
+        """Whole events read from the spool that Kafka has not confirmed."""
+        return len(self._ready) + len(self._in_flight)
+
+    def stop(self, timeout_seconds: float) -> None:
+        """Publish what is whole for at most that long, then end. The rest stays on the disk."""
+        self._deadline = time.monotonic() + timeout_seconds
+        self._stopping.set()
+        self._spool.wake.set()
+        self._thread.join(timeout_seconds + 5)
+
+    def _run(self) -> None:
+        producer = self._make_producer()
+        while not self._stopping.is_set() or self._may_go_on():
+            self._adopt()
+            progressed = self._read()
+            progressed |= self._send(producer)
+            progressed |= self._settle()
+            self._forget_finished()
+            self.caught_up_at = None if self.num_waiting else self._sources[0].caught_up_at
+            if not progressed:
+                self._spool.wake.wait(_IDLE_SECONDS)
+                self._spool.wake.clear()
+        for source in self._sources:
+            source.close()
+
+    def _may_go_on(self) -> bool:
+        idle = self.caught_up_at == self._spool.position and len(self._sources) == 1
+        return not idle and time.monotonic() < self._deadline
+
+    def _adopt(self) -> None:
+        now = time.monotonic()
+        if now < self._adopt_at or self._stopping.is_set():
+            return
+        self._adopt_at = now + _ADOPT_SECONDS
+        known = {source.folder.path for source in self._sources}
+        for path in others(self._root, self._spool.folder.path):
+            folder = None if path in known else SpoolFolder.adopt(path)
+            if folder is not None:
+                _log.info("spool_adopted", num_bytes=sum(folder.segments().values()))
+                self._sources.append(Source(folder))
+
+    def _read(self) -> bool:
+        room = _MAX_IN_FLIGHT - self.num_waiting
+        progressed = False
+        for source in self._sources:
+            if room <= 0:
+                break
+            torn_before = source.num_torn
+            events = source.read(room)
+            if source.num_torn > torn_before:
+                self._count("torn", source.num_torn - torn_before)
+            self._ready.extend(_Job(source, event) for event in events)
+            room -= len(events)
+            progressed |= bool(events)
+        return progressed
+
+    def _send(self, producer: Producer) -> bool:
+        progressed = False
+        while self._ready and time.monotonic() >= self._pause_until:
+            if self._in_flight and self._in_flight_bytes > _MAX_IN_FLIGHT_BYTES:
+                break
+            job = self._ready.popleft()
+            try:
+                producer.send(self._record(job), self._reporter(job))
+            except HeadraceError as error:
+                self._refused(job, error)
+                continue
+            job.sent_at = time.monotonic()
+            self._in_flight[job.event.exchange_id] = job
+            self._in_flight_bytes += job.event.num_bytes
+            progressed = True
+        return progressed
+
+    def _record(self, job: _Job) -> Record:
+        if job.refused is not None:
+            return _dead_letter(job)
+        return self._assembler.record(
+            job.event, job.source.payload, refused_as_oversized=job.oversized
+        )
+
+    def _reporter(self, job: _Job) -> Callable[[Delivery], None]:
+        def report(delivery: Delivery) -> None:
+            self._reports.put((job, delivery))
+            self._spool.wake.set()
+
+        return report
+
+    def _settle(self) -> bool:
+        """Take the delivery reports that have come."""
+        delivered: dict[int, list[Event]] = {}
+        progressed = False
+        while not self._reports.empty():
+            job, delivery = self._reports.get()
+            progressed = True
+            if self._in_flight.pop(job.event.exchange_id, None) is None:
+                continue  # given up as lost and sent again; ids are equal, a duplicate is harmless
+            self._in_flight_bytes -= job.event.num_bytes
+            if delivery.error is not None:
+                self._refused(job, delivery.error)
+                continue
+            self._pause_seconds, self.is_delivering = 0.0, True
+            delivered.setdefault(id(job.source), []).append(job.event)
+            self._count("dead_lettered" if job.refused else "delivered")
+        for source in self._sources:
+            if id(source) in delivered:
+                source.done(delivered[id(source)])
+        self._resend_lost()
+        return progressed
+
+    def _resend_lost(self) -> None:
+        oldest = next(iter(self._in_flight.values()), None)
+        while oldest is not None and oldest.sent_at + _REPORT_SECONDS < time.monotonic():
+            del self._in_flight[oldest.event.exchange_id]
+            self._in_flight_bytes -= oldest.event.num_bytes
+            self._refused(oldest, TransientError("no delivery report"))
+            oldest = next(iter(self._in_flight.values()), None)
+
+    def _refused(self, job: _Job, error: HeadraceError) -> None:
+        """Decide what comes next for a record that was not taken."""
+        self._ready.appendleft(job)
+        if not isinstance(error, PermanentError):
+            self._pause(error)
+        elif error.reason is Reason.OVERSIZED and not job.oversized:
+            job.oversized = True
+        else:
+            job.refused = error.reason
+            _log.error("spool_event_refused", reason=error.reason.value)
+
+    def _pause(self, error: HeadraceError) -> None:
+        if self.is_delivering is not False:
+            _log.warning("spool_waits", error=str(error), backlog_bytes=self._spool.backlog_bytes)
+        asked = error.retry_after_seconds if isinstance(error, TransientError) else 1.0
+        self.is_delivering = False
+        self._pause_seconds = min(max(asked, self._pause_seconds * 2), _MAX_PAUSE_SECONDS)
+        self._pause_until = time.monotonic() + self._pause_seconds
+        self._count("retried")
+
+    def _forget_finished(self) -> None:
+        for source in [s for s in self._sources if s.is_finished()]:
+            self._sources.remove(source)
+            source.close()
+
+    def _count(self, result: str, by: int = 1) -> None:
+        self._metrics.counter("headrace_spool_published", result=result).inc(by)
+
+
+def _dead_letter(job: _Job) -> Record:
+    """A dead letter without payload: where the event lay, and why it could not be published."""
+    first = job.event.frames[0]
+    letter_id = ids.derive_id("dead-letter", GROUP, job.event.exchange_id.hex())
+    letter = DeadLetter(
+        dead_letter_id=letter_id,
+        group=GROUP,
+        source=Coordinates(topic="spool", partition=first.segment, offset=first.offset),
+        reason=(job.refused or Reason.BUG).value,
+        num_bytes=job.event.num_bytes,
+        occurred_at=datetime.now(UTC),
+    )
+    topic = topics.dead_letter_topic(topics.RAW_EVENTS)
+    return Record(topic, letter_id.encode(), codec.encode(letter))
