@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from streams.redaction.detect.contract import Span
+from streams.redaction.detect.labels import label_ends
 from streams.redaction.detect.words import THINGS
 
 _AT: Final = re.compile(r"[@＠]|%40|&#(?:64|x40);", re.IGNORECASE)
@@ -32,7 +33,7 @@ _UNIT: Final = (
     r"(?:\d{1,5}[A-Za-z]?|[A-Z]\d{0,4})\b"
 )
 _STREET: Final = re.compile(
-    r"(?<![\w.$-])\d{1,5}[A-Za-z]?(?:-\d{1,4})? (?:[NSEW]\.? |North |South |East |West )?"
+    r"\d(?<![\w.$-].)\d{0,4}[A-Za-z]?(?:-\d{1,4})? (?:[NSEW]\.? |North |South |East |West )?"
     rf"(?:(?:[A-Z0-9][\w'.-]{{1,20}} ){{1,3}}{_SUFFIX}\b\.?|Broadway\b)(?:,? {_UNIT})?"
 )
 _UNIT_ALONE: Final = re.compile(rf"\b{_UNIT}")
@@ -44,15 +45,15 @@ _CHINESE_STREET: Final = re.compile(
     r"(?:[\u4e00-\u9fff]{2,8}(?:省|自治区))?(?:[\u4e00-\u9fff]{2,7}市)?(?:[\u4e00-\u9fff]{1,7}[区县])?"
     r"[\u4e00-\u9fff]{1,9}?(?:路|街|道|巷|弄)\d{1,5}号(?:[\u4e00-\u9fff\dA-Za-z]{1,16}[层室楼座栋])?"
 )
-_STATES: Final = (
-    "AL|AK|AZ|AR|CA|CO|CT|DC|DE|FL|GA|HI|IA|ID|IL|IN|KS|KY|LA|MA|MD|ME|MI|MN|MO|MS|MT|NC|ND|NE|NH"
-    "|NJ|NM|NV|NY|OH|OK|OR|PA|RI|SC|SD|TN|TX|UT|VA|VT|WA|WI|WV|WY"
-)
-_ZIP: Final = re.compile(rf"\b(?:{_STATES}),? (?P<value>\d{{5}}(?:-\d{{4}})?)\b")
-_ZIP_LABELLED: Final = re.compile(
-    r"(?i)(?:\b(?:zip|postal|post)[ _-]?codes?\b|\bzip\b|邮编|郵便番号)[^\d\n]{0,12}"
-    r"(?P<value>\d{5,6}(?:-\d{4})?)\b"
-)
+_STATES: Final = frozenset(
+    ("AL", "AK", "AZ", "AR", "CA", "CO", "CT", "DC", "DE", "FL", "GA", "HI", "IA", "ID", "IL", "IN",
+     "KS", "KY", "LA", "MA", "MD", "ME", "MI", "MN", "MO", "MS", "MT", "NC", "ND", "NE", "NH", "NJ",
+     "NM", "NV", "NY", "OH", "OK", "OR", "PA", "RI", "SC", "SD", "TN", "TX", "UT", "VA", "VT", "WA",
+     "WI", "WV", "WY")
+)  # fmt: skip
+_ZIP: Final = re.compile(r"(?P<state>[A-Z](?<!\w.)[A-Z]),? (?P<value>\d{5}(?:-\d{4})?)\b")
+_ZIP_LABELS: Final = ("zip", "postal code", "postcode", "post code", "邮编", "郵便番号")
+_ZIP_VALUE: Final = re.compile(r"[^\d\n]{0,12}(?P<value>\d{5,6}(?:-\d{4})?)\b")
 _STREET_KEY: Final = re.compile(
     r"(?i)(?:^|[._])(?:address_?(?:line)?_?[1-4]|street(?:_?address)?)$"
 )
@@ -128,8 +129,14 @@ def _streets(text: str) -> Iterator[Span]:
     if "号" in text:
         for match in _CHINESE_STREET.finditer(text):
             yield Span(match.start(), match.end(), "STREET_ADDRESS", 0.7)
-    lower = text.lower()
-    labelled = not text.isascii() or "zip" in lower or "post" in lower
-    for pattern in (_ZIP, _ZIP_LABELLED) if labelled else (_ZIP,):
-        for match in pattern.finditer(text):
+    yield from _postal_codes(text)
+
+
+def _postal_codes(text: str) -> Iterator[Span]:
+    for match in _ZIP.finditer(text):
+        if match["state"] in _STATES:
             yield Span(*match.span("value"), "POSTAL_CODE", 0.8)
+    for end in label_ends(text.lower(), _ZIP_LABELS):
+        labelled = _ZIP_VALUE.match(text, end)
+        if labelled:
+            yield Span(*labelled.span("value"), "POSTAL_CODE", 0.8)

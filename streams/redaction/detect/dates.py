@@ -10,6 +10,7 @@ from typing import Final
 
 from streams.redaction.detect.checks import is_calendar_date
 from streams.redaction.detect.contract import Span
+from streams.redaction.detect.labels import label_ends
 
 KIND: Final = "DATE_OF_BIRTH"
 #: Calendar dates in these years are taken for dates of birth wherever they stand.
@@ -43,10 +44,10 @@ _LABELLED_SHORT: Final = re.compile(
     rf"|(?P<no_year>{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?))(?!\d)(?![-/.]\d)",
     re.IGNORECASE,
 )
-_LABEL: Final = re.compile(
-    r"(?i)\bd\.?o\.?b\b|birth|\bborn\b|\bgeb(?:\.|oren)|geburts|生年月日|出生|生日|nacimiento|naissance"
-)
-_LABEL_HINTS: Final = ("dob", "d.o.b", "birth", "born", "geb", "nacim", "naiss")
+_LABELS: Final = (
+    "dob", "d.o.b", "birth", "date of birth", "birthday", "born", "geboren", "geb.", "geburts",
+    "生年月日", "出生", "生日", "nacimiento", "naissance",
+)  # fmt: skip
 _KEY: Final = re.compile(r"(?i)(?:^|[._])(?:dob|bday|born)(?:$|[._])|birth|geburts")
 #: A label speaks for the date that follows it within this many characters.
 LABEL_REACH: Final = 40
@@ -63,27 +64,20 @@ def find(text: str, context: str | None) -> Iterator[Span]:
     if by_key and len(text) <= LABEL_REACH and re.search(r"\d", text):
         yield Span(0, len(text), KIND)
         return
-    label_ends = [match.end() for match in _LABEL.finditer(text)] if _may_label(text) else []
+    ends = list(label_ends(text.lower(), _LABELS))
     for match in _DATE.finditer(text):
         parts = calendar_parts(match.group())
         if parts is None:
             continue
-        if parts[0] in BIRTH_YEARS or by_key or _labelled(match.start(), label_ends):
+        if parts[0] in BIRTH_YEARS or by_key or _follows(match.start(), ends):
             yield Span(match.start(), match.end(), KIND)
-    if by_key or label_ends:
-        for match in _LABELLED_SHORT.finditer(text):
-            if by_key or _labelled(match.start(), label_ends):
-                yield Span(match.start(), match.end(), KIND, 0.8)
+    for end in ends:
+        for match in _LABELLED_SHORT.finditer(text, end, end + LABEL_REACH):
+            yield Span(match.start(), match.end(), KIND, 0.8)
 
 
-def _may_label(text: str) -> bool:
-    """A quick look that spares most texts the pattern."""
-    lower = text.lower()
-    return not text.isascii() or any(hint in lower for hint in _LABEL_HINTS)
-
-
-def _labelled(start: int, label_ends: list[int]) -> bool:
-    return any(0 <= start - end <= LABEL_REACH for end in label_ends)
+def _follows(start: int, ends: list[int]) -> bool:
+    return any(0 <= start - end <= LABEL_REACH for end in ends)
 
 
 def calendar_parts(written: str) -> tuple[int, int, int] | None:

@@ -33,7 +33,9 @@ _LINE: Final = re.compile(
 )
 _CAPITALISED: Final = re.compile(r"(?<![^\W_])[A-Z\u00c0-\u00de][a-z\u00df-\u024f]+(?![^\W_])")
 _NAME_WORD: Final = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*\.?")
-_PARTICLES: Final = frozenset("van von de der del la bin al ten da di".split(" "))
+_PARTICLES: Final = frozenset(
+    ("van", "von", "de", "der", "del", "la", "bin", "al", "ten", "da", "di")
+)
 _INITIAL: Final = re.compile(r"[^\W\d_]\.?")
 _CAMEL_CASE: Final = re.compile(r"(?<!^Mc)(?<!^Mac)(?<!^De)(?<!^La)(?<!^Le)(?<=[a-z])[A-Z]")
 #: Where a line looks like a program, one capitalised word is a type or the start of a comment.
@@ -137,14 +139,11 @@ def _is_prose(text: str) -> bool:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines in which a name could stand, and where they start."""
+    """The lines in which a name or a place of living could stand, and where they start."""
     for match in _LINE.finditer(text):
-        line = match.group()
-        if any(
-            word.lower() not in NOT_NAMES and word.lower() not in NOT_PEOPLE
-            for word in _CAPITALISED.findall(line)
-        ):
-            yield match.start(), line
+        words = {word.lower() for word in _CAPITALISED.findall(match.group())}
+        if words - NOT_NAMES - NOT_PEOPLE or (words and _HOME.search(match.group())):
+            yield match.start(), match.group()
 
 
 def _people(line: str, start: int, end: int, offset: int) -> Iterator[Span]:

@@ -55,7 +55,11 @@ _ASSIGNED: Final = re.compile(
     rf"(?i)(?<![A-Za-z]){_LABEL}(?:[\"']?\s?(?:[:=：]|=>)\s?|\s(?:is|was)\s)[\"']?"
     r"(?P<value>[^\s\"'`,;<>(){}\[\]$]{6,256})(?=[\s\"'`,;<]|$)"
 )
-_LABEL_HINTS: Final = ("pass", "pwd", "secret", "key", "token", "密码", "口令")
+#: Parts of every spelling the label has; "pass" and "key" alone are everyday words.
+_LABEL_HINTS: Final = (
+    "passw", "passphrase", "passcode", "pwd", "secret", "token", "密码", "口令",
+    "_key", "-key", "ekey", "hkey", "ikey", "nkey", "rkey", "skey", "tkey",
+)  # fmt: skip
 _KEY: Final = re.compile(rf"(?i)(?:^|[._-]){_LABEL}$|(?:^|\.)(?:authorization|x-api-key)$")
 _NO_SECRET: Final = re.compile(
     r"(?i)\*+|x+|(?:your|my|the|an?|example|test|none|null|true|false|string|required|optional"

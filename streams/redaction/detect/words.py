@@ -66,7 +66,7 @@ AMBIGUOUS_NAMES: Final = _words(
 #: Capitalised words that the entity model takes for people: products, cities of flights, headings.
 NOT_PEOPLE: Final = _words(
     """
-    access action actions agent airport alert algorithm amex api apologies app apple april apt
+    access action anthropic tel fax actions agent airport alert algorithm amex api apologies app apple april apt
     arrival assistant async atlanta austin aws azure bash beijing berlin boston browser bug
     build business c call certainly charlotte chat chicago chinese claude cli click cloud code
     codex columbus coming command commands config confirmation context create dallas data

@@ -200,7 +200,7 @@ class FailingDetector:
     version = "failing"
 
     def detect(self, text: str, *, context: str | None = None) -> Sequence[Span]:
-        raise DetectorUnavailable("no answer")
+        raise DetectorUnavailable(f"no answer for {len(text)} characters under {context}")
 
 
 def test_fails_closed() -> None:
