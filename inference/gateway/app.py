@@ -8,16 +8,17 @@ from pathlib import Path
 import structlog
 from aiohttp import web
 
+from inference.access.check import Access
 from inference.access.keys import KeyFollower
 from inference.capture import route as routes
+from inference.capture.doors import Doors
 from inference.capture.recorder import Recorder
-from inference.gateway.access import Access, RefusedError
+from inference.dialects.refusal import RefusedError
 from inference.gateway.calls import Calls
-from inference.gateway.doors import Doors
 from inference.gateway.reads import Reads
-from inference.gateway.upstream import Upstream
 from inference.spool import Publisher, Spool
 from inference.spool.assemble import Assembler
+from inference.upstreams.http import Upstream
 from schemas.bus import Bus
 from schemas.bus.kafka import KafkaBus
 from schemas.errors import ConfigError

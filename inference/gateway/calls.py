@@ -5,18 +5,20 @@ from datetime import UTC, datetime
 
 from aiohttp import web
 
+from inference.access.check import Access
 from inference.access.keys import CAPTURE
 from inference.capture import headers
+from inference.capture.exchange import begun
 from inference.capture.idempotency import KeyWindow
 from inference.capture.identity import Identity, UnsafeIdError, identify
 from inference.capture.recorder import Recorder
+from inference.capture.refusal import spool_refusal
 from inference.capture.route import Route
-from inference.gateway.access import Access, RefusedError
-from inference.gateway.relay import Ending, Relay
-from inference.gateway.upstream import Upstream
+from inference.dialects.refusal import RefusedError
+from inference.gateway.relay import Relay
 from inference.spool import SpoolFullError, SpoolWriteError
-from schemas import ids
-from schemas.atdp import Exchange
+from inference.upstreams.endings import Ending
+from inference.upstreams.http import Upstream
 from schemas.atdp.internal import KeyRecord
 from schemas.atdp.types import Outcome
 from schemas.telemetry import Metrics
@@ -50,7 +52,10 @@ class Calls:
         started_at = datetime.now(UTC)
         body = await request.read()
         identity = self._identify(key, route, request, body)
-        exchange = self._exchange(request, route, key, identity, body, started_at)
+        eligible = key.tenant_id in self._eligible_tenants
+        exchange = begun(
+            request, route, key, identity, body, started_at, training_eligible=eligible
+        )
         try:
             capture = self._recorder.begin(exchange, identity.kafka_key)
         except (SpoolFullError, SpoolWriteError) as error:
@@ -100,32 +105,6 @@ class Calls:
             )  # fmt: skip
         return identity
 
-    def _exchange(
-        self, request: web.Request, route: Route, key: KeyRecord, identity: Identity,
-        body: bytes, started_at: datetime,
-    ) -> Exchange:  # fmt: skip
-        return Exchange(
-            event_id=ids.uuid7(),
-            tenant_id=key.tenant_id,
-            step_id=identity.step_id,
-            idempotency_key=identity.idempotency_key,
-            trajectory_id=identity.trajectory_id,
-            trajectory_source=identity.trajectory_source,
-            parent_step_id=identity.parent_step_id,
-            agent_id=identity.agent_id or key.agent_id,
-            task_key=identity.task_key,
-            api_key_id=key.key_id,
-            training_eligible=key.tenant_id in self._eligible_tenants,
-            method=request.method,
-            path=_text(route.path),
-            query=_text(request.rel_url.raw_query_string),
-            request_headers=headers.for_record(list(request.headers.items())),
-            request_body=body,
-            # What is true of this call if the process dies before it says otherwise.
-            outcome=Outcome.GATEWAY_CRASHED,
-            started_at=started_at,
-        )
-
     def _ended(self, path: str, ending: Ending, overhead_seconds: float | None) -> None:
         self._count(path, ending.outcome)
         if overhead_seconds is not None:
@@ -134,14 +113,6 @@ class Calls:
     def _count(self, path: str, outcome: Outcome) -> None:
         known = path if path in _KNOWN_PATHS else "other"
         self._metrics.counter("headrace_gateway_requests", path=known, outcome=outcome.value).inc()
-
-
-def spool_refusal(error: SpoolFullError | SpoolWriteError) -> RefusedError:
-    """What a client is told while nothing more can be recorded."""
-    return RefusedError(
-        503, "spool_full" if isinstance(error, SpoolFullError) else "spool_write_failed",
-        f"{error} Try again soon; `headrace status` shows what is down.", retry_after_seconds=2,
-    )  # fmt: skip
 
 
 def _refuse_what_cannot_be_relayed(request: web.Request, route: Route) -> None:
@@ -155,7 +126,3 @@ def _refuse_what_cannot_be_relayed(request: web.Request, route: Route) -> None:
         )  # fmt: skip
     if not headers.is_text(list(request.headers.items())):
         raise RefusedError(400, "bad_header", "A header holds bytes that are not UTF-8.")
-
-
-def _text(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()

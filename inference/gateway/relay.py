@@ -10,7 +10,6 @@ ends it: the client leaves, the upstream fails or stalls, or the gateway is told
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import aiohttp
 from aiohttp import web
@@ -21,9 +20,10 @@ from inference.capture import headers
 from inference.capture.identity import Identity
 from inference.capture.recorder import Capture
 from inference.dialects.errors import error_body
-from inference.gateway.upstream import StaleConnectionError, Upstream
 from inference.spool import SpoolWriteError
-from schemas.atdp.types import Outcome, TrajectorySource
+from inference.upstreams.endings import COMPLETE, LEFT, STOPPED, Ending, ending_of
+from inference.upstreams.http import StaleConnectionError, Upstream
+from schemas.atdp.types import TrajectorySource
 
 _STEP = f"{headers.OURS}step-id"
 _TRAJECTORY = f"{headers.OURS}trajectory-id"
@@ -33,55 +33,6 @@ _OVERHEAD = f"{headers.OURS}overhead-us"
 
 class _ClientLeftError(Exception):
     """The client's connection is gone and the setting says to stop with it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a call ended, and what the client is told where no answer has begun."""
-
-    outcome: Outcome
-    error_class: str | None = None
-    status: int = 502
-    message: str = ""
-
-
-COMPLETE = Ending(Outcome.COMPLETE)
-_LEFT = Ending(Outcome.CLIENT_ABORTED, "client_left")
-_STOPPED = Ending(Outcome.GATEWAY_CRASHED, "gateway_stopped")
-_SPOOL = Ending(
-    Outcome.UPSTREAM_ERROR, "spool_write_failed", 503,
-    "The gateway cannot record this call because its disk refuses writes. Free space under "
-    "data_dir, or set gateway.when_spool_full to \"shed\" to relay without capture.",
-)  # fmt: skip
-_CONNECT = Ending(
-    Outcome.UPSTREAM_ERROR, "connect_failed", 502,
-    "The upstream cannot be reached. Check gateway.upstream.url and that it is running.",
-)  # fmt: skip
-_CONNECT_SLOW = Ending(
-    Outcome.TIMEOUT, "connect_timeout", 504,
-    "The upstream did not accept a connection within gateway.upstream_connect_seconds.",
-)  # fmt: skip
-_STALL = Ending(
-    Outcome.TIMEOUT, "stalled", 504,
-    "The upstream sent nothing for gateway.upstream_stall_seconds. Try again, or raise it.",
-)  # fmt: skip
-_BROKEN = Ending(
-    Outcome.UPSTREAM_ERROR, "connection_broken", 502,
-    "The upstream's connection broke before it had answered. Try again.",
-)  # fmt: skip
-
-
-def ending_of(error: BaseException) -> Ending:
-    """The ending that a failure means."""
-    if isinstance(error, SpoolWriteError):
-        return _SPOOL
-    if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return _CONNECT_SLOW
-    if isinstance(error, TimeoutError):
-        return _STALL
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return _CONNECT
-    return _BROKEN
 
 
 class Relay:
@@ -122,20 +73,20 @@ class Relay:
 
     async def run(self) -> web.StreamResponse:
         """Relay until the end; the response, already sent, or the error the client gets."""
-        ending = _STOPPED
+        ending = STOPPED
         try:
             await self._relay()
-            ending = COMPLETE if self._drain_until is None else _LEFT
+            ending = COMPLETE if self._drain_until is None else LEFT
         except asyncio.CancelledError:
-            ending = _STOPPED if self.is_stopping else _LEFT
+            ending = STOPPED if self.is_stopping else LEFT
             raise
         except _ClientLeftError:
-            ending = _LEFT
+            ending = LEFT
         except (aiohttp.ClientError, TimeoutError, OSError, SpoolWriteError) as error:
             ending = ending_of(error)
         finally:
             answered = self._response is not None
-            failed = ending not in (COMPLETE, _LEFT)
+            failed = ending not in (COMPLETE, LEFT)
             status = ending.status if failed and not answered else None
             self._capture.end(ending.outcome, ending.error_class, self._attempts, status)
             self._on_end(ending, self._overhead_seconds)

@@ -5,13 +5,14 @@ from datetime import UTC, datetime
 
 from aiohttp import web
 
+from inference.access.check import Access
 from inference.access.keys import EVENTS, FEEDBACK, has_scope
 from inference.capture import events, feedback
 from inference.capture.feedback import InvalidError, Keyed
 from inference.capture.recorder import Recorder
+from inference.capture.refusal import spool_refusal
 from inference.capture.route import Route
-from inference.gateway.access import Access, RefusedError, json_response
-from inference.gateway.calls import spool_refusal
+from inference.dialects.refusal import RefusedError, json_response
 from inference.spool import SpoolFullError, SpoolWriteError
 from schemas import codec, ids
 from schemas.errors import PermanentError

@@ -4,41 +4,16 @@ import asyncio
 import time
 from datetime import UTC, datetime
 
-import orjson
 from aiohttp import web
 
 from inference.access.keys import KeyFollower, has_scope
 from inference.capture.headers import OURS
 from inference.capture.route import Route
-from inference.dialects.errors import error_body
+from inference.dialects.refusal import RefusedError
 from schemas.atdp.internal import KeyRecord
 
 _REFRESH_SECONDS = 2.0
 _POLL_SECONDS = 0.02
-
-
-class RefusedError(Exception):
-    """The request is answered by the gateway itself, with this status and sentence."""
-
-    def __init__(
-        self, status: int, code: str, message: str, *,
-        param: str | None = None, retry_after_seconds: int | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.param = param
-        self.retry_after_seconds = retry_after_seconds
-
-    def response(self, path: str) -> web.Response:
-        """The answer, in the form that clients of `path` parse."""
-        retry = self.retry_after_seconds
-        return web.Response(
-            status=self.status,
-            body=error_body(path, self.status, self.code, str(self), self.param),
-            content_type="application/json",
-            headers={} if retry is None else {"Retry-After": str(retry)},
-        )
 
 
 class Access:
@@ -98,8 +73,3 @@ class Access:
                 break
             await asyncio.sleep(_POLL_SECONDS)
         return self._find(key)
-
-
-def json_response(status: int, value: object) -> web.Response:
-    """A JSON answer."""
-    return web.Response(status=status, body=orjson.dumps(value), content_type="application/json")

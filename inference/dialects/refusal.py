@@ -1,0 +1,35 @@
+"""Answers that the gateway gives by itself."""
+
+import orjson
+from aiohttp import web
+
+from inference.dialects.errors import error_body
+
+
+class RefusedError(Exception):
+    """The request is answered by the gateway itself, with this status and sentence."""
+
+    def __init__(
+        self, status: int, code: str, message: str, *,
+        param: str | None = None, retry_after_seconds: int | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.param = param
+        self.retry_after_seconds = retry_after_seconds
+
+    def response(self, path: str) -> web.Response:
+        """The answer, in the form that clients of `path` parse."""
+        retry = self.retry_after_seconds
+        return web.Response(
+            status=self.status,
+            body=error_body(path, self.status, self.code, str(self), self.param),
+            content_type="application/json",
+            headers={} if retry is None else {"Retry-After": str(retry)},
+        )
+
+
+def json_response(status: int, value: object) -> web.Response:
+    """A JSON answer."""
+    return web.Response(status=status, body=orjson.dumps(value), content_type="application/json")

@@ -1,0 +1,1 @@
+"""The LLM APIs that calls go to."""
