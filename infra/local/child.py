@@ -41,6 +41,7 @@ class ChildRunner:
         self._settled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._num_failures = 0
+        self._was_ready = False
 
     def start(self) -> None:
         """Begin to keep the child running; nothing happens when that is so already."""
@@ -73,7 +74,9 @@ class ChildRunner:
                 self._settled.set()
                 return
             self._num_failures += 1
-            delay_seconds = self._backoff.delay_seconds(self._num_failures)
+            delay_seconds = self._backoff.delay_seconds(
+                self._num_failures, was_ready=self._was_ready
+            )
             if exit_code == EXIT_CONFIG or delay_seconds is None:
                 self._change(Status.FAILED, reason=self._why(exit_code))
                 self._settled.set()
@@ -118,6 +121,7 @@ class ChildRunner:
         started = time.monotonic()
         try:
             if not self.spec.one_shot and await self._becomes_ready(exited, started):
+                self._was_ready = True
                 self._change(Status.READY)
                 self._settled.set()
                 ready_at = time.monotonic()

@@ -98,10 +98,12 @@ class Backoff:
     first_seconds: float = 0.5
     limit_seconds: float = 30.0
     max_failures: int = 10
+    #: Fewer for a child that was never ready: it is more likely wrong than unlucky.
+    max_first_failures: int = 5
 
-    def delay_seconds(self, num_failures: int) -> float | None:
+    def delay_seconds(self, num_failures: int, *, was_ready: bool = True) -> float | None:
         """The wait after the n-th failure in a row, doubling to a limit; None to give up."""
-        if num_failures >= self.max_failures:
+        if num_failures >= (self.max_failures if was_ready else self.max_first_failures):
             return None
         return float(min(self.limit_seconds, self.first_seconds * 2 ** (num_failures - 1)))
 
