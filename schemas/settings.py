@@ -83,6 +83,8 @@ class AssemblySettings(Section):
 
     idle_seconds: float = Field(1800.0, gt=0)
     tick_seconds: float = Field(5.0, gt=0)
+    #: A sample waits until no new event of its trajectory came for this long.
+    settle_seconds: float = Field(10.0, ge=0)
     reward_policy: str = "latest_final/1"
     retention_hours: float = Field(24 * 14, gt=0)
 

@@ -8,7 +8,7 @@ stopped the process three times is dead-lettered as `bug`, so it cannot stop a t
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
@@ -54,6 +54,9 @@ class State(Protocol):
 
     def get(self, key: str) -> bytes | None: ...
 
+    def items(self) -> Iterable[tuple[str, bytes]]:
+        """Every row, also those of other partitions of this process. A scan: call it rarely."""
+
 
 class Table(State, Protocol):
     """Where state lives between batches."""
@@ -97,6 +100,13 @@ class _Overlay:
         if (self._partition, key) in pending:
             return pending[self._partition, key]
         return None if self._table is None else self._table.get(key)
+
+    def items(self) -> Iterator[tuple[str, bytes]]:
+        pending = {k: v for (p, k), v in self._batch.state.items() if p == self._partition}
+        for key, value in () if self._table is None else self._table.items():
+            if key not in pending:
+                yield key, value
+        yield from ((key, value) for key, value in pending.items() if value is not None)
 
 
 def coordinates(record: Received) -> tuple[str, int, int]:
@@ -192,6 +202,8 @@ class RecordLane:
         batch.outputs.extend(effects.outputs)
         for key, value in effects.state:
             batch.state[record.partition, key] = value
+            # the changelog keeps the order of the last writes: rows that name others come last
+            batch.state.move_to_end((record.partition, key))
         batch.finished.append(record)
         self._metrics.counter("headrace_records", group=self._group, result="handled").inc()
         return True

@@ -5,6 +5,7 @@ newest; outputs of records below the offsets committed before it are marked as m
 """
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from schemas import topics
 from schemas.atdp.internal import Replay
@@ -19,6 +20,7 @@ class ReplayMark:
 
     epoch: int = 0
     committed_before: dict[Position, int] = field(default_factory=dict)
+    started_at: datetime | None = None
 
     def is_replayed(self, record: Received) -> bool:
         """True when an earlier processing had handled this record."""
@@ -31,7 +33,7 @@ def read_replay_mark(bus: Bus, group: str) -> ReplayMark:
     for replay in read_replays(bus):
         if replay.group == group and replay.epoch >= mark.epoch:
             offsets = {(o.topic, o.partition): o.offset for o in replay.committed_before}
-            mark = ReplayMark(replay.epoch, offsets)
+            mark = ReplayMark(replay.epoch, offsets, replay.started_at)
     return mark
 
 

@@ -8,7 +8,7 @@ acknowledges a record whose agent raised and does not wait for a changelog befor
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,10 @@ class FaustTable:
     def get(self, key: str) -> bytes | None:
         value: bytes | None = self._table.data.get(key.encode())
         return value
+
+    def items(self) -> Iterator[tuple[str, bytes]]:
+        for key, value in self._table.data.items():
+            yield key.decode(), value
 
     def apply(self, key: str, value: bytes | None) -> None:
         if value is None:
@@ -159,8 +163,6 @@ class Shell:
             name,
             key_type=bytes,
             value_type=bytes,
-            key_serializer="raw",
-            value_serializer="raw",
             partitions=self.context.settings.kafka.num_partitions,
         )
         return FaustTable(table, topics.changelog_topic(self._group, name))

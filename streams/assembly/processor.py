@@ -1,0 +1,246 @@
+"""One record and the table → outputs and changes of the table.
+
+Summaries go out whenever they change. Samples wait until no new fact came for `settle_seconds`
+of tick time, so that a trajectory whose last steps are still on their way makes one sample and
+not one for every step. Both are compared with what was emitted last, by digest, so that a
+known event emits nothing new.
+
+Retention is measured from the later of closing and the last new fact, in tick time, so that a
+replay of old events does not forget what it has just read. What is past it becomes a tombstone
+for `TOMBSTONE_HOURS`: a reward that comes then is in the rewards table but joins nothing.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from schemas import topics
+from schemas.atdp.internal import Sample, Tick, TrajectorySummary
+from schemas.atdp.types import Reward, Step, TrajectoryEnd
+from schemas.bus import Received, Record
+from schemas.codec import decode, encode, to_json
+from schemas.errors import PermanentError, Reason
+from schemas.ids import trajectory_key
+from schemas.settings import AssemblySettings
+from schemas.telemetry import Metrics
+from streams.assembly.due import DueIndex
+from streams.assembly.join import Rules, absorb, conclude, idle_at_us
+from streams.assembly.policies import policy_named
+from streams.assembly.state import (
+    RowKind,
+    Trajectory,
+    all_keys,
+    dump,
+    header,
+    load,
+    pack,
+    to_us,
+)
+from streams.runtime import Effects, ReplayMark, State
+
+#: As long as the steps topic keeps what could start the trajectory anew.
+TOMBSTONE_HOURS = topics.topic(topics.STEPS).retention_hours
+#: Trajectories that one tick concludes; the rest waits for the next, so that no batch is endless.
+MAX_PER_TICK = 2_000
+
+_HOUR_US = 3_600_000_000
+_SECOND_US = 1_000_000
+#: No trajectory's key begins with this character.
+_WATERMARK_KEY = "\x00watermark/{}"
+_EXPECTED: dict[str, type] = {
+    topics.STEPS: Step,
+    topics.REWARDS: Reward,
+    topics.ENDS: TrajectoryEnd,
+    topics.TICKS: Tick,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Durations in microseconds."""
+
+    settle_us: int
+    retention_us: int
+    tombstone_us: int
+
+
+class Assembly:
+    """The processor of group `streams.assembly`. Pure but for its index of due times."""
+
+    def __init__(self, settings: AssemblySettings, mark: ReplayMark, metrics: Metrics) -> None:
+        self._rules = Rules(
+            policy=policy_named(settings.reward_policy),
+            idle_us=int(settings.idle_seconds * _SECOND_US),
+            epoch=mark.epoch,
+            replay_started_us=to_us(mark.started_at) if mark.started_at else None,
+        )
+        self._times = Times(
+            settle_us=int(settings.settle_seconds * _SECOND_US),
+            retention_us=int(settings.retention_hours * _HOUR_US),
+            tombstone_us=int(TOMBSTONE_HOURS * _HOUR_US),
+        )
+        self._mark = mark
+        self._metrics = metrics
+        self._index = DueIndex()
+
+    def handle(self, record: Received, state: State, *, overdue: bool) -> Effects:  # noqa: ARG002
+        """Nothing is ever held: what waits for another event waits in the table."""
+        event = decode(record.value)
+        if not isinstance(event, _EXPECTED[record.topic]):
+            raise PermanentError(Reason.UNEXPECTED_EVENT)
+        if isinstance(event, Tick):
+            return self._tick(record, event, state)
+        return self._join(record, event, state)
+
+    # --- events -------------------------------------------------------------------------------
+
+    def _join(self, record: Received, event: Any, state: State) -> Effects:
+        key = trajectory_key(event.tenant_id, event.trajectory_id).decode()
+        row = state.get(key)
+        if row is not None and header(row)[0] is RowKind.TOMBSTONE:
+            self._count("after_retention")
+            return Effects()
+        old = load(key, row, state.get) if row else Trajectory(event.tenant_id, event.trajectory_id)
+        new = absorb(old, event, replayed=self._mark.is_replayed(record))
+        if new is old and row is not None:
+            self._count("known")
+            return Effects()
+        watermark_us = _watermark(record.partition, state)
+        new = replace(new, touched_us=watermark_us)
+        return self._settled(key, new, watermark_us, record.partition, state)
+
+    def _tick(self, record: Received, tick: Tick, state: State) -> Effects:
+        partition = record.partition
+        watermark_us = max(_watermark(partition, state) or 0, to_us(tick.at))
+        if not self._index.follows(partition, record.offset):
+            self._index.rebuild(partition, record.offset, state.items())
+        effects = [
+            self._look(key, watermark_us, partition, state)
+            for key in self._index.take_due(partition, watermark_us, MAX_PER_TICK)
+        ]
+        self._metrics.gauge("headrace_open_trajectories").set(len(self._index))
+        watermark = (
+            _WATERMARK_KEY.format(partition),
+            pack(RowKind.WATERMARK, partition, watermark_us),
+        )
+        return Effects(
+            outputs=tuple(output for e in effects for output in e.outputs),
+            state=(*(change for e in effects for change in e.state), watermark),
+        )
+
+    def _look(self, key: str, watermark_us: int, partition: int, state: State) -> Effects:
+        """Conclude a trajectory that is due: close it, emit its samples, or forget it."""
+        row = state.get(key)
+        if row is None:
+            return Effects()
+        if header(row)[0] is RowKind.TOMBSTONE:
+            return self._bury(key, row, watermark_us, partition)
+        trajectory = load(key, row, state.get)
+        if trajectory.touched_us is None:
+            trajectory = replace(trajectory, touched_us=watermark_us)
+        return self._settled(key, trajectory, watermark_us, partition, state)
+
+    # --- conclusions --------------------------------------------------------------------------
+
+    def _settled(
+        self,
+        key: str,
+        trajectory: Trajectory,
+        watermark_us: int | None,
+        partition: int,
+        state: State,
+    ) -> Effects:
+        """Emit what changed, and remember the trajectory with the time it is due next."""
+        conclusion = conclude(trajectory, watermark_us, self._rules)
+        expires_us = self._expires_us(trajectory, conclusion.summary)
+        if watermark_us is not None and expires_us <= watermark_us:
+            return self._expire(key, trajectory, watermark_us, partition)
+        summary_digest = _digest(conclusion.summary)
+        outputs: list[TrajectorySummary | Sample] = []
+        if summary_digest != trajectory.summary_digest:
+            outputs.append(conclusion.summary)
+            trajectory = replace(trajectory, summary_digest=summary_digest)
+        due_us = [expires_us, *self._idles_us(trajectory, conclusion.summary)]
+        digests = tuple(_digest(sample) for sample in conclusion.samples)
+        if digests and digests != trajectory.sample_digests:
+            settles_us = self._settles_us(trajectory)
+            if watermark_us is not None and settles_us <= watermark_us:
+                said = trajectory.sample_digests
+                pairs = zip(conclusion.samples, digests, strict=True)
+                outputs += [sample for sample, digest in pairs if digest not in said]
+                trajectory = replace(trajectory, sample_digests=digests)
+            else:
+                due_us.append(settles_us)
+        return self._effects(key, trajectory, outputs, min(due_us), partition, state)
+
+    def _expires_us(self, trajectory: Trajectory, summary: TrajectorySummary) -> int:
+        """When the state may go. Due at once where no tick has told the time yet."""
+        if trajectory.touched_us is None:
+            return 0
+        closed_us = to_us(summary.closed_at) if summary.closed_at else 0
+        return max(trajectory.touched_us, closed_us) + self._times.retention_us
+
+    def _settles_us(self, trajectory: Trajectory) -> int:
+        return (trajectory.touched_us or 0) + self._times.settle_us
+
+    def _idles_us(self, trajectory: Trajectory, summary: TrajectorySummary) -> Iterator[int]:
+        idle_us = idle_at_us(trajectory, self._rules.idle_us)
+        if summary.closed_at is None and idle_us is not None:
+            yield idle_us
+
+    def _effects(
+        self,
+        key: str,
+        trajectory: Trajectory,
+        outputs: Sequence[TrajectorySummary | Sample],
+        due_us: int,
+        partition: int,
+        state: State,
+    ) -> Effects:
+        self._index.put(partition, key, due_us)
+        rows = dump(key, trajectory, partition, due_us)
+        return Effects(
+            outputs=tuple(Record(_TOPICS[type(o)], key.encode(), encode(o)) for o in outputs),
+            state=tuple((name, row) for name, row in rows if state.get(name) != row),
+        )
+
+    # --- forgetting ---------------------------------------------------------------------------
+
+    def _expire(
+        self, key: str, trajectory: Trajectory, watermark_us: int, partition: int
+    ) -> Effects:
+        """Leave a tombstone. It is written first, so that no head is left without its rows."""
+        due_us = watermark_us + self._times.tombstone_us
+        self._index.put(partition, key, due_us)
+        others = [(name, None) for name in all_keys(key, trajectory) if name != key]
+        return Effects(state=((key, pack(RowKind.TOMBSTONE, partition, due_us)), *others))
+
+    def _bury(self, key: str, row: bytes, watermark_us: int, partition: int) -> Effects:
+        due_us = header(row)[2]
+        if due_us > watermark_us:
+            self._index.put(partition, key, due_us)
+            return Effects()
+        self._index.forget(partition, key)
+        return Effects(state=((key, None),))
+
+    def _count(self, result: str) -> None:
+        self._metrics.counter("headrace_records", group=topics.ASSEMBLY, result=result).inc()
+
+
+_TOPICS: dict[type, str] = {TrajectorySummary: topics.SUMMARIES, Sample: topics.SAMPLES}
+
+
+def _digest(event: TrajectorySummary | Sample) -> str:
+    """Of what an event says, leaving aside which processing says it."""
+    said: TrajectorySummary | Sample
+    if isinstance(event, Sample):
+        said = replace(event, replay_epoch=0, replayed=False)
+    else:
+        said = replace(event, replay_epoch=0)
+    return hashlib.sha256(to_json(said)).hexdigest()[:16]
+
+
+def _watermark(partition: int, state: State) -> int | None:
+    row = state.get(_WATERMARK_KEY.format(partition))
+    return None if row is None else header(row)[2]
