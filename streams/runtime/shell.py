@@ -6,6 +6,7 @@ acknowledges a record whose agent raised and does not wait for a changelog befor
 """
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -155,7 +156,9 @@ class Shell:
             )
         for coroutine in [*(pump.run for pump, _ in self._pumps), *self._tasks]:
             self.app.task(_guarded(coroutine))
-        worker = faust.Worker(self.app, loglevel="WARN", override_logging=False)
+        for library in ("faust", "mode", "aiokafka"):
+            logging.getLogger(library).setLevel(logging.WARNING)
+        worker = faust.Worker(self.app, loglevel="WARN", override_logging=False, quiet=True)
         worker.execute_from_commandline()
 
     def _table(self, name: str) -> FaustTable:
