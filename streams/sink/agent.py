@@ -63,7 +63,8 @@ class SinkLane:
         """All records, once their rows are stored or their dead letters delivered."""
         letters: list[Record] = []
         for part in _parts(records, MAX_INSERT_BYTES):
-            letters += await self._write(part)
+            # Decoding and the client block; in a thread they leave the loop to Kafka's heartbeats.
+            letters += await asyncio.to_thread(self._write, part)
         await deliver(self._producer, letters)
         self._count("handled", len(records) - len(letters))
         return list(records)
@@ -71,7 +72,7 @@ class SinkLane:
     def forget(self, topic: str, partition: int) -> None:
         """Nothing is kept between batches."""
 
-    async def _write(self, records: Sequence[Received]) -> list[Record]:
+    def _write(self, records: Sequence[Received]) -> list[Record]:
         letters: list[Record] = []
         record_of: dict[int, Received] = {}
         rows: list[Row] = []
@@ -81,8 +82,7 @@ class SinkLane:
                 record_of[id(rows[-1])] = record
             except PermanentError as error:
                 letters.append(self._dead_letter(record, error))
-        # The client blocks; in a thread of its own it leaves the loop to Kafka's heartbeats.
-        refused = await asyncio.to_thread(self._writer.write, rows)
+        refused = self._writer.write(rows)
         why = PermanentError(Reason.STORE_REFUSED)
         return letters + [self._dead_letter(record_of[id(row)], why) for row in refused]
 
