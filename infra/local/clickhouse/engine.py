@@ -9,15 +9,17 @@ The functions here block; the app calls them on threads.
 
 import fcntl
 import os
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from chdb.state.sqlitelike import Connection
 
 from infra.local.clickhouse.errors import ClickHouseError, from_engine
-from infra.local.clickhouse.request import QueryRequest, preamble
+from infra.local.clickhouse.request import QueryRequest, preamble, quote_name, quote_string
 from infra.local.clickhouse.statement import Statement
 from schemas.errors import ConfigError
 
@@ -72,6 +74,8 @@ class Engine:
     version: str = ""
     timezone: str = ""
     _sessions: dict[str, _Session] = field(default_factory=dict)
+    #: Leases are taken on several threads.
+    _sessions_lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -97,15 +101,10 @@ class Engine:
         if request.session_id is None or readonly or request.readonly:
             handle = Connection(str(self.data_dir / "engine"))
             lease = Lease(handle, handle.close)
-        else:
+            return _prepared(lease, preamble(request, readonly=readonly))
+        with self._sessions_lock:
             lease = self._lease_session(f"{user}\0{request.session_id}", request)
-        try:
-            for statement in preamble(request, readonly=readonly):
-                lease.handle.query(statement, "Null")
-        except RuntimeError as error:
-            lease.close()
-            raise from_engine(error) from error
-        return lease
+        return _prepared(_restoring(lease, request), preamble(request, readonly=False))
 
     def _lease_session(self, key: str, request: QueryRequest) -> Lease:
         self._expire_sessions()
@@ -146,6 +145,50 @@ class Engine:
             if not session.busy and session.expires_at < now:
                 session.handle.close()
                 del self._sessions[key]
+
+
+def _prepared(lease: Lease, statements: Iterable[str]) -> Lease:
+    """The lease, after the statements; closed when one of them fails."""
+    try:
+        for statement in statements:
+            lease.handle.query(statement, "Null")
+    except RuntimeError as error:
+        lease.close()
+        raise from_engine(error) from error
+    return lease
+
+
+def _restoring(lease: Lease, request: QueryRequest) -> Lease:
+    """A lease that takes back what the URL asked for: settings and database of a request hold
+    for that request, while those that a statement sets hold for the session."""
+    undo = []
+    if request.database:
+        undo.append(f"USE {quote_name(_one(lease.handle, 'SELECT currentDatabase()'))}")
+    for name in request.settings:
+        undo += _undo_setting(lease.handle, name)
+
+    def release() -> None:
+        for statement in undo:
+            # Only a database that the request itself dropped cannot be gone back to.
+            with suppress(RuntimeError):
+                lease.handle.query(statement, "Null")
+        lease.release()
+
+    return Lease(lease.handle, release)
+
+
+def _undo_setting(handle: Connection, name: str) -> list[str]:
+    literal = quote_string(name)
+    row = _one(handle, f"SELECT changed, value FROM system.settings WHERE name = {literal}")  # noqa: S608  # quoted
+    changed, _, value = row.partition("\t")
+    if not row:
+        return []  # unknown: setting it will be refused
+    return [f"SET {name} = {quote_string(value) if changed == '1' else 'DEFAULT'}"]
+
+
+def _one(handle: Connection, query: str) -> str:
+    answer: bytes = handle.query(query, "TabSeparatedRaw").bytes()
+    return answer.decode().rstrip("\n")
 
 
 def run(handle: Connection, statement: Statement, request: QueryRequest) -> Completed:
