@@ -16,8 +16,10 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from schemas.errors import ConfigError
 
 PREFIX = "HEADRACE_"
-#: Names the environment may hold that are not settings: where the file is, and test plumbing.
-NOT_SETTINGS = ("HEADRACE_CONFIG", "HEADRACE_TEST_", "HEADRACE_SHARED_DATA", "HEADRACE_KEY")
+#: Names the environment may hold that are not settings: where the file is, a client's own key,
+#: and test plumbing.
+NOT_SETTINGS = ("HEADRACE_CONFIG", "HEADRACE_SHARED_DATA", "HEADRACE_KEY")
+TEST_PREFIX = "HEADRACE_TEST_"
 
 
 class Section(BaseModel):
@@ -172,13 +174,16 @@ def _read_file(file: Path | None) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from None
 
 
+def _is_setting(name: str) -> bool:
+    upper = name.upper()
+    ours = upper.startswith(PREFIX) and not upper.startswith(TEST_PREFIX)
+    return ours and upper not in NOT_SETTINGS
+
+
 def _refuse_unknown_environment() -> None:
     known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
     for name in os.environ:
-        upper = name.upper()
-        if not upper.startswith(PREFIX) or upper.startswith(NOT_SETTINGS):
-            continue
-        if upper.split("__", 1)[0] not in known:
+        if _is_setting(name) and name.upper().split("__", 1)[0] not in known:
             raise ConfigError(
                 f"The environment holds {name}, which is no setting. Unset it or correct its name; "
                 "nested names use two underscores, as in HEADRACE_GATEWAY__PORT."
@@ -189,18 +194,18 @@ def _environment_over(values: dict[str, Any]) -> dict[str, Any]:
     """Merge the environment's nested values over the file's, section by section."""
     merged: dict[str, Any] = _copy(values)
     for name, text in os.environ.items():
-        upper = name.upper()
-        if not upper.startswith(PREFIX) or upper.startswith(NOT_SETTINGS) or "__" not in upper:
+        if not _is_setting(name) or "__" not in name:
             continue
-        path = upper.removeprefix(PREFIX).lower().split("__")
+        path = name.upper().removeprefix(PREFIX).lower().split("__")
         target = merged
         for part in path[:-1]:
             target = target.setdefault(part, {})
             if not isinstance(target, dict):
                 raise ConfigError(f"{name} goes below `{part}`, which is not a section.")
         target[path[-1]] = text
+    given = {name.upper() for name in os.environ}
     for name in Settings.model_fields:
-        if f"{PREFIX}{name.upper()}" in os.environ:
+        if f"{PREFIX}{name.upper()}" in given:
             merged.pop(name, None)  # the plain variable wins over the file; pydantic reads it
     return merged
 
