@@ -167,7 +167,8 @@ def conclude(trajectory: Trajectory, watermark_us: int | None, rules: Rules) -> 
     if closing is None:
         return Conclusion(summary, ())
     summary = replace(summary, closed_at=to_time(closing.at_us), close_reason=closing.reason)
-    withdrawn = any(reward.retracted for reward in known)
+    # a correction may also take the number away
+    withdrawn = any(reward.retracted or reward.revision > 1 for reward in known)
     material = Material(steps, trajectory.steps, counting, withdrawn, closing)
     return Conclusion(summary, tuple(samples(material, summary)))
 

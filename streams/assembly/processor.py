@@ -185,8 +185,11 @@ class Assembly:
         return (trajectory.touched_us or 0) + self._times.settle_us
 
     def _idles_us(self, trajectory: Trajectory, summary: TrajectorySummary) -> Iterator[int]:
+        """When idleness may close the trajectory, or close it earlier than it is closed now."""
         idle_us = idle_at_us(trajectory, self._rules.idle_us)
-        if summary.closed_at is None and idle_us is not None:
+        if idle_us is not None and (
+            summary.closed_at is None or idle_us < to_us(summary.closed_at)
+        ):
             yield idle_us
 
     def _effects(
