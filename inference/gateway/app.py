@@ -16,6 +16,7 @@ from inference.capture.recorder import Recorder
 from inference.dialects.refusal import RefusedError
 from inference.gateway.calls import Calls
 from inference.gateway.reads import Reads
+from inference.gateway.relay import ARRIVED_AT
 from inference.spool import Publisher, Spool
 from inference.spool.assemble import Assembler
 from inference.upstreams.http import Upstream
@@ -65,7 +66,7 @@ class Gateway:
         return app
 
     async def _dispatch(self, request: web.Request) -> web.StreamResponse:
-        request["arrived_at"] = time.perf_counter()
+        request[ARRIVED_AT] = time.perf_counter()
         route = routes.split(request.rel_url.raw_path)
         try:
             own = self._doors.find(request.method, route.path) or self._reads.find(

@@ -29,6 +29,8 @@ _STEP = f"{headers.OURS}step-id"
 _TRAJECTORY = f"{headers.OURS}trajectory-id"
 _VERSION = f"{headers.OURS}policy-version"
 _OVERHEAD = f"{headers.OURS}overhead-us"
+#: When the request came, on `time.perf_counter`.
+ARRIVED_AT = web.RequestKey("arrived_at", float)
 
 
 class _ClientLeftError(Exception):
@@ -55,7 +57,7 @@ class Relay:
         self._capture = capture
         self._upstream = upstream
         self._on_end = on_end
-        self._arrived_at = request["arrived_at"]
+        self._arrived_at = request[ARRIVED_AT]
         self._upstream_seconds = 0.0
         self._attempts = 1
         self._response: web.StreamResponse | None = None

@@ -3,8 +3,10 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -41,30 +43,45 @@ def translate(error: Any) -> HeadraceError:
 class KafkaBus:
     """A cluster by its bootstrap servers."""
 
-    def __init__(self, bootstrap_servers: str, max_record_bytes: int = 1_048_576) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        max_record_bytes: int = 1_048_576,
+        *,
+        delivery_timeout_seconds: float = 120.0,
+        request_seconds: float = 15.0,
+    ) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._max_record_bytes = max_record_bytes
+        self._delivery_timeout_seconds = delivery_timeout_seconds
+        self._request_seconds = request_seconds
 
     def _common(self) -> dict[str, Any]:
         return {"bootstrap.servers": self._bootstrap_servers, "logger": _log}
 
     def producer(self, client_id: str) -> "KafkaProducer":
-        return KafkaProducer(self._common(), client_id, self._max_record_bytes)
+        limits: dict[str, Any] = {
+            "message.max.bytes": self._max_record_bytes,
+            "delivery.timeout.ms": int(self._delivery_timeout_seconds * 1000),
+        }
+        return KafkaProducer({**self._common(), **limits}, client_id)
 
     def consumer(self) -> "KafkaConsumer":
         return KafkaConsumer(self._common())
 
     def admin(self) -> "KafkaAdmin":
-        return KafkaAdmin(self._common())
+        return KafkaAdmin(self._common(), self._request_seconds)
 
 
 class KafkaProducer:
     """Idempotent producer. A fatal error ends librdkafka's object, so a new one is built.
 
     Records in flight at that moment are reported as TransientError; their owner sends them again.
+    Reports come from a thread of its own; a callback that raises ends it, and the next `send`
+    says so.
     """
 
-    def __init__(self, common: dict[str, Any], client_id: str, max_record_bytes: int) -> None:
+    def __init__(self, common: dict[str, Any], client_id: str) -> None:
         self._config = {
             **common,
             "client.id": client_id,
@@ -73,20 +90,37 @@ class KafkaProducer:
             "acks": "all",
             "linger.ms": 2,
             "compression.type": "lz4",
-            "message.max.bytes": max_record_bytes,
             "queue.buffering.max.messages": 100_000,
             "queue.buffering.max.kbytes": 262_144,
-            "delivery.timeout.ms": 120_000,
+            # How long a topic that nobody knows yet may still appear.
+            "topic.metadata.propagation.max.ms": 10_000,
+            # Without a callback `poll` raises a fatal error and would end the thread.
+            "error_cb": self._on_error,
         }
-        self._lock = threading.Lock()
+        self._is_fatal = threading.Event()
         self._producer = RdProducer(self._config)
         self._closed = threading.Event()
         self._poller = threading.Thread(target=self._poll, name=f"bus-{client_id}", daemon=True)
         self._poller.start()
 
+    def _on_error(self, error: Any) -> None:
+        if error.fatal():
+            self._is_fatal.set()
+
     def _poll(self) -> None:
         while not self._closed.is_set():
             self._producer.poll(0.1)
+            if self._is_fatal.is_set():
+                self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Runs on the poller alone. Meanwhile the old object refuses every record."""
+        # Nobody polls the old object again: its reports must come now, or its records' owners
+        # would wait for them for ever.
+        self._producer.purge()
+        self._producer.flush(_REQUEST_SECONDS)
+        self._is_fatal.clear()
+        self._producer = RdProducer(self._config)
 
     def send(self, record: Record, on_delivery: OnDelivery) -> None:
         def report(error: KafkaError | None, message: Any) -> None:
@@ -95,6 +129,8 @@ class KafkaProducer:
             else:
                 on_delivery(Delivery(record.topic, message.partition(), message.offset()))
 
+        if not self._poller.is_alive():
+            raise RuntimeError("the producer is closed, or a delivery callback raised")
         arguments: dict[str, Any] = {"key": record.key, "value": record.value}
         if record.headers:
             arguments["headers"] = list(record.headers)
@@ -107,14 +143,7 @@ class KafkaProducer:
                 "The producer's queue is full.", retry_after_seconds=0.1
             ) from error
         except KafkaException as error:
-            self._rebuild_if_fatal(error.args[0])
             raise translate(error.args[0]) from error
-
-    def _rebuild_if_fatal(self, error: Any) -> None:
-        if not error.fatal():
-            return
-        with self._lock:
-            self._producer = RdProducer(self._config)
 
     def flush(self, timeout_seconds: float) -> int:
         return int(self._producer.flush(timeout_seconds))
@@ -139,22 +168,33 @@ class KafkaConsumer:
                 "fetch.wait.max.ms": 50,
             }
         )
+        self._error: HeadraceError | None = None
 
     def assign(self, positions: Mapping[Position, int]) -> None:
         self._consumer.assign([RdPartition(t, p, o) for (t, p), o in positions.items()])
 
     def poll(self, max_records: int, timeout_seconds: float) -> list[Received]:
-        received = []
-        messages: list[Any] = self._consumer.consume(max_records, timeout_seconds)
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        received: list[Received] = []
+        try:
+            messages: list[Any] = self._consumer.consume(max_records, timeout_seconds)
+        except KafkaException as failure:
+            raise translate(failure.args[0]) from failure
         for message in messages:
             if message.error() is not None:
-                raise translate(message.error())
+                # The records beside it are consumed: they are returned, it is raised next time.
+                self._error = translate(message.error())
+                continue
             received.append(
                 Received(
                     message.topic(), message.partition(), message.offset(), message.key(),
                     message.value(), tuple(message.headers() or ()), message.timestamp()[1],
                 )
             )  # fmt: skip
+        if self._error is not None and not received:
+            return self.poll(max_records, timeout_seconds)
         return received
 
     def close(self) -> None:
@@ -164,8 +204,9 @@ class KafkaConsumer:
 class KafkaAdmin:
     """Administration of the cluster; every call is bounded in time."""
 
-    def __init__(self, common: dict[str, Any]) -> None:
+    def __init__(self, common: dict[str, Any], request_seconds: float) -> None:
         self._common = common
+        self._seconds = request_seconds
         self._admin = AdminClient(common)
 
     def create_topics(
@@ -179,9 +220,9 @@ class KafkaAdmin:
             NewTopic(t.name, t.partitions or num_partitions, replication_factor, config=_config(t))
             for t in missing
         ]
-        futures = self._admin.create_topics(new, request_timeout=_REQUEST_SECONDS)
+        futures = self._admin.create_topics(new, request_timeout=self._seconds)
         for future in futures.values():
-            _result(future, ignore=KafkaError.TOPIC_ALREADY_EXISTS)
+            self._result(future, ignore=KafkaError.TOPIC_ALREADY_EXISTS)
         names = [t.name for t in missing]
         self._wait(lambda: set(names) <= set(self.topics()))
         return names
@@ -190,15 +231,13 @@ class KafkaAdmin:
         existing = [name for name in names if name in self.topics()]
         if not existing:
             return
-        for future in self._admin.delete_topics(
-            existing, request_timeout=_REQUEST_SECONDS
-        ).values():
-            _result(future, ignore=KafkaError.UNKNOWN_TOPIC_OR_PART)
+        for future in self._admin.delete_topics(existing, request_timeout=self._seconds).values():
+            self._result(future, ignore=KafkaError.UNKNOWN_TOPIC_OR_PART)
         self._wait(lambda: not set(existing) & set(self.topics()))
 
     def _wait(self, condition: Callable[[], bool]) -> None:
         """Metadata follows an acknowledged change within moments; bounded all the same."""
-        deadline = time.monotonic() + _REQUEST_SECONDS
+        deadline = time.monotonic() + self._seconds
         while not condition():
             if time.monotonic() > deadline:
                 raise TransientError("The broker's metadata did not follow the change.")
@@ -206,7 +245,7 @@ class KafkaAdmin:
 
     def topics(self) -> dict[str, int]:
         try:
-            metadata = self._admin.list_topics(timeout=_REQUEST_SECONDS)
+            metadata = self._admin.list_topics(timeout=self._seconds)
         except KafkaException as error:
             raise translate(error.args[0]) from error
         return {name: len(t.partitions) for name, t in metadata.topics.items()}
@@ -215,9 +254,9 @@ class KafkaAdmin:
         count = self.topics().get(topic)
         if count is None:
             raise ConfigError(f"Topic {topic} does not exist. `headrace up` creates all topics.")
-        with _closing(RdConsumer({**self._common, "group.id": "headrace.reader"})) as consumer:
+        with _reader(self._common) as consumer:
             return {
-                p: consumer.get_watermark_offsets(RdPartition(topic, p), timeout=_REQUEST_SECONDS)
+                p: consumer.get_watermark_offsets(RdPartition(topic, p), timeout=self._seconds)
                 for p in range(count)
             }
 
@@ -225,8 +264,8 @@ class KafkaAdmin:
         ends = self.watermarks(topic)
         milliseconds = int(at.timestamp() * 1000)
         wanted = [RdPartition(topic, p, milliseconds) for p in ends]
-        with _closing(RdConsumer({**self._common, "group.id": "headrace.reader"})) as consumer:
-            found = consumer.offsets_for_times(wanted, timeout=_REQUEST_SECONDS)
+        with _reader(self._common) as consumer:
+            found = consumer.offsets_for_times(wanted, timeout=self._seconds)
         return {
             f.partition: ends[f.partition][1] if f.offset in (-1, OFFSET_END) else f.offset
             for f in found
@@ -234,9 +273,9 @@ class KafkaAdmin:
 
     def committed(self, group: str, topics: Sequence[str]) -> dict[Position, int]:
         futures = self._admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], request_timeout=_REQUEST_SECONDS
+            [ConsumerGroupTopicPartitions(group)], request_timeout=self._seconds
         )
-        found = _result(futures[group]).topic_partitions or []
+        found = self._result(futures[group]).topic_partitions or []
         return {
             (f.topic, f.partition): f.offset for f in found if f.topic in topics and f.offset >= 0
         }
@@ -244,35 +283,44 @@ class KafkaAdmin:
     def commit(self, group: str, offsets: Mapping[Position, int]) -> None:
         partitions = [RdPartition(t, p, o) for (t, p), o in offsets.items()]
         request = [ConsumerGroupTopicPartitions(group, partitions)]
-        futures = self._admin.alter_consumer_group_offsets(
-            request, request_timeout=_REQUEST_SECONDS
-        )
-        for partition in _result(futures[group]).topic_partitions:
+        futures = self._admin.alter_consumer_group_offsets(request, request_timeout=self._seconds)
+        for partition in self._result(futures[group]).topic_partitions:
             if partition.error is not None:
                 raise translate(partition.error)
 
     def num_members(self, group: str) -> int:
-        futures = self._admin.describe_consumer_groups([group], request_timeout=_REQUEST_SECONDS)
+        futures = self._admin.describe_consumer_groups([group], request_timeout=self._seconds)
         try:
-            return len(_result(futures[group]).members)
+            return len(self._result(futures[group]).members)
         except TransientError as error:
             if "GROUP_ID_NOT_FOUND" in str(error):
                 return 0
             raise
 
+    def _result(self, future: "Future[Any]", ignore: int | None = None) -> Any:
+        try:
+            return future.result(timeout=self._seconds + 1)  # the request itself ends sooner
+        except FutureTimeoutError as error:
+            raise TransientError("Kafka: no answer to an admin request") from error
+        except KafkaException as error:
+            if error.args[0].code() == ignore:
+                return None
+            raise translate(error.args[0]) from error
+
     def close(self) -> None:
         """librdkafka's admin client has nothing to release."""
 
 
-class _closing:  # noqa: N801 - reads as a verb, like contextlib.closing
-    def __init__(self, consumer: Any) -> None:
-        self._consumer = consumer
-
-    def __enter__(self) -> Any:
-        return self._consumer
-
-    def __exit__(self, *_: object) -> None:
-        self._consumer.close()
+@contextmanager
+def _reader(common: dict[str, Any]) -> Iterator[Any]:
+    """A consumer to ask for offsets with, its errors translated."""
+    consumer = RdConsumer({**common, "group.id": "headrace.reader"})
+    try:
+        yield consumer
+    except KafkaException as error:
+        raise translate(error.args[0]) from error
+    finally:
+        consumer.close()
 
 
 def _config(topic: Topic) -> dict[str, str]:
@@ -280,12 +328,3 @@ def _config(topic: Topic) -> dict[str, str]:
     if topic.cleanup != "compact":
         config["retention.ms"] = str(int(topic.retention_hours * _HOUR_MS))
     return config
-
-
-def _result(future: "Future[Any]", ignore: int | None = None) -> Any:
-    try:
-        return future.result(timeout=_REQUEST_SECONDS)
-    except KafkaException as error:
-        if error.args[0].code() == ignore:
-            return None
-        raise translate(error.args[0]) from error
