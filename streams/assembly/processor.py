@@ -104,7 +104,6 @@ class Assembly:
         old = load(key, row, state.get) if row else Trajectory(event.tenant_id, event.trajectory_id)
         new = absorb(old, event, replayed=self._mark.is_replayed(record))
         if new is old and row is not None:
-            self._count("known")
             return Effects()
         watermark_us = _watermark(record.partition, state)
         new = replace(new, touched_us=watermark_us)
