@@ -92,15 +92,21 @@ class ChildRunner:
         Returns its exit code, or None when it was ended for not being ready in time.
         """
         log = RotatingLog(self._log_file)
-        process = await asyncio.create_subprocess_exec(
-            *tethered(self.spec.command),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env={**os.environ, **self.spec.environment},
-            start_new_session=True,
-        )
-        pump = asyncio.create_task(_pump(process, log))
+        # A pipe of our own: asyncio's would put off the news of a death for as long as any
+        # grandchild holds the other end.
+        output, write_end = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *tethered(self.spec.command),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=write_end,
+                stderr=asyncio.subprocess.STDOUT,
+                env={**os.environ, **self.spec.environment},
+                start_new_session=True,
+            )
+        finally:
+            os.close(write_end)
+        pump = asyncio.create_task(_pump(output, log))
         try:
             identity = identify(process.pid)
             start_ticks = identity.start_ticks if identity else None
@@ -111,6 +117,7 @@ class ChildRunner:
             await asyncio.shield(_end(process, self.spec.stop_grace_seconds))
             await asyncio.wait({pump}, timeout=_DRAIN_SECONDS)
             pump.cancel()
+            await asyncio.gather(pump, return_exceptions=True)
             log.close()
             self.state = replace(
                 self.state, pid=None, start_ticks=None, last_exit=process.returncode
@@ -160,10 +167,17 @@ class ChildRunner:
         self._on_change(self.state)
 
 
-async def _pump(process: asyncio.subprocess.Process, log: RotatingLog) -> None:
-    assert process.stdout is not None
-    while data := await process.stdout.read(_CHUNK_BYTES):
-        log.write(data)
+async def _pump(output: int, log: RotatingLog) -> None:
+    """Copy what comes out of the pipe into the log until all writers are gone."""
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(output, "rb")
+    )
+    try:
+        while data := await reader.read(_CHUNK_BYTES):
+            log.write(data)
+    finally:
+        transport.close()
 
 
 async def _end(process: asyncio.subprocess.Process, grace_seconds: float) -> None:

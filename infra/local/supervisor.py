@@ -70,6 +70,7 @@ class Supervisor:
         with owned(self._plan.data_dir):
             self._reap_leftovers()
             self._require_ports()
+            self._write()  # from here on the file speaks of this run
             self._catch_signals()
             async with serve_control(self._plan.data_dir, self.handle):
                 try:
@@ -85,7 +86,7 @@ class Supervisor:
     async def handle(self, command: str, names: Sequence[str]) -> Mapping[str, Any]:
         """Answer one command of the control socket. KeyError for an unknown child."""
         for name in names:
-            self._state.child(name)
+            self._snapshot().child(name)
         if command == "stop":
             self.request_stop()
         elif command == "stop-child":
