@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from infra.demo.conversations import Conversation
@@ -32,13 +33,17 @@ class Call:
 
 @dataclass(frozen=True)
 class RewardPost:
-    """One POST to /v1/feedback. Posts with the same `feedback_id` are one reward."""
+    """One POST to /v1/feedback. Posts with the same `feedback_id` are one reward.
+
+    The time of the judgement is the client's: the same post sent twice is the same event twice.
+    """
 
     conversation_id: str
     task_key: str
     feedback_id: str
     target: dict[str, str]
     value: float
+    occurred_at: datetime
     revision: int = 1
 
     def body(self) -> dict[str, Any]:
@@ -52,6 +57,7 @@ class RewardPost:
             "revision": self.revision,
             "final": True,
             "task_key": self.task_key,
+            "occurred_at": self.occurred_at.isoformat(),
         }
 
 
@@ -67,6 +73,11 @@ class Ledger:
     def num_rewards(self) -> int:
         """Rewards sent, each counted once however often it was sent."""
         return len({post.feedback_id for post in self.rewards})
+
+    @property
+    def num_planted(self) -> int:
+        """Different private values in what was sent and received."""
+        return len({(item.kind, item.value) for item in self.planted})
 
     def final_rewards(self) -> dict[str, RewardPost]:
         """The post that counts in the end for each feedback id: the highest revision."""
@@ -118,6 +129,8 @@ def reward_posts(
 ) -> list[RewardPost]:
     """What is sent for one conversation: one post; two where it is sent twice or revised."""
 
+    judged_at = datetime.now(UTC)
+
     def post(value: float, revision: int) -> RewardPost:
         return RewardPost(
             conversation.conversation_id,
@@ -125,6 +138,7 @@ def reward_posts(
             feedback_id,
             target,
             value,
+            judged_at,
             revision,
         )
 

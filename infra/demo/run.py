@@ -1,0 +1,176 @@
+"""The demo from the first call to the last checksum, on a stage that is already up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from infra.demo.checksums import Checksum, checksums
+from infra.demo.conversations import Conversation
+from infra.demo.ledger import Call, Ledger
+from infra.demo.places import (
+    Found,
+    look_at_logs,
+    look_at_metrics,
+    look_at_tables,
+    look_at_topics,
+)
+from infra.demo.player import Player
+from infra.demo.settle import settle
+from infra.demo.stage import TENANT, Stage
+from infra.demo.verify import Evidence, Verdict
+from infra.demo.visibility import VisibilityPoller, percentile
+from infra.store import open_reader
+
+
+class Progress(Protocol):
+    """Shows how far a phase is. A phase without a total has no known end."""
+
+    def begin(self, what: str, total: int | None) -> None: ...
+
+    def advance(self, num: int = 1) -> None: ...
+
+    def remaining(self, num: int) -> None: ...
+
+    def end(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Looked:
+    """How much was searched for leaks."""
+
+    num_records: int
+    num_rows: int
+    num_logs: int
+    num_metric_lines: int
+
+
+@dataclass(frozen=True)
+class Played:
+    """All that the demo found out."""
+
+    ledger: Ledger
+    evidence: Evidence
+    verdict: Verdict
+    found: Found
+    looked: Looked
+    visible_p95_seconds: float | None
+    before: tuple[Checksum, ...]
+    after: tuple[Checksum, ...]
+    play_seconds: float
+
+    @property
+    def replay_checksum_equal(self) -> bool:
+        """Whether the tables hold the same after the replay."""
+        return self.before == self.after and all(item.num_rows > 0 for item in self.before)
+
+    def numbers(self, seconds: float) -> dict[str, Any]:
+        """The line of `--json`. Names and order are fixed: users and checks rely on them."""
+        p95 = self.visible_p95_seconds
+        return {
+            "calls": len(self.ledger.calls),
+            "steps": self.evidence.num_steps,
+            "lost": self.verdict.num_lost,
+            "duplicated": self.verdict.num_duplicated,
+            "dead_lettered": self.evidence.num_dead_lettered,
+            "quarantined": self.evidence.num_quarantined,
+            "rewards_sent": self.ledger.num_rewards,
+            "rewards_joined": self.verdict.num_rewards_joined,
+            "unmatched": self.verdict.num_unmatched,
+            "planted": self.ledger.num_planted,
+            "leaked": self.found.num_leaked,
+            "leaked_by_kind": self.found.by_kind,
+            "visible_p95_seconds": None if p95 is None else round(p95, 3),
+            "replay_checksum_equal": self.replay_checksum_equal,
+            "seconds": round(seconds, 1),
+        }
+
+
+@dataclass(frozen=True)
+class Script:
+    """What is played and how."""
+
+    conversations: Sequence[Conversation]
+    seed: int
+    concurrency: int
+
+
+Replay = Callable[[Path], None]
+"""Resets redaction, assembly and sink of the stack in that folder and runs them from the start
+into wiped tables; returns when they are up again."""
+
+
+def play(stage: Stage, script: Script, replay: Replay, progress: Progress) -> Played:
+    """Calls, rewards, comparison, search for leaks, replay, comparison again."""
+    data_dir = stage.settings.data_dir
+    started = time.monotonic()
+    poller = VisibilityPoller(lambda: open_reader(data_dir))
+    poller.start()
+    try:
+        ledger = _played(stage, script, poller, progress)
+        play_seconds = time.monotonic() - started
+        with open_reader(data_dir) as reader:
+            num_expected = len(ledger.calls) + ledger.num_rewards
+            progress.begin("waiting for rows and rewards", num_expected)
+            evidence, verdict = settle(reader, stage.bus, ledger, TENANT, progress.remaining)
+            progress.end()
+    finally:
+        poller.stop()
+    with open_reader(data_dir) as reader:
+        found, looked = _searched(stage, ledger, progress)
+        before = checksums(reader)
+        progress.begin("replaying everything into wiped tables", None)
+        replay(data_dir)
+        progress.end()
+        progress.begin("waiting for the replayed rows", num_expected)
+        settle(reader, stage.bus, ledger, TENANT, progress.remaining)
+        progress.end()
+        after = checksums(reader)
+    p95 = percentile(poller.seconds, 0.95)
+    return Played(
+        ledger, evidence, verdict, found, looked, p95, before, after, play_seconds
+    )  # fmt: skip
+
+
+def _played(stage: Stage, script: Script, poller: VisibilityPoller, progress: Progress) -> Ledger:
+    def on_call(call: Call) -> None:
+        poller.expect(call)
+        progress.advance()
+
+    player = Player(
+        stage.target,
+        script.conversations,
+        seed=script.seed,
+        concurrency=script.concurrency,
+        on_call=on_call,
+    )
+
+    async def both() -> None:
+        num_calls = sum(len(talk.turns) for talk in script.conversations)
+        progress.begin("playing conversations", num_calls)
+        await player.play()
+        progress.end()
+        progress.begin("sending late rewards", player.num_late_posts)
+        await player.send_late_rewards(progress.advance)
+        progress.end()
+
+    asyncio.run(both())
+    return player.ledger
+
+
+def _searched(stage: Stage, ledger: Ledger, progress: Progress) -> tuple[Found, Looked]:
+    found = Found(ledger.planted)
+    progress.begin("searching for planted private data", None)
+    with open_reader(stage.settings.data_dir) as reader:
+        looked = Looked(
+            num_records=look_at_topics(stage.bus, found),
+            num_rows=look_at_tables(reader, found),
+            num_logs=look_at_logs(stage.settings.data_dir, found),
+            num_metric_lines=look_at_metrics(stage.target.gateway_url, found),
+        )
+    progress.end()
+    return found, looked
