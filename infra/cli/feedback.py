@@ -90,9 +90,9 @@ def feedback(
 
 
 def _gateway_url(data_dir: DataDir) -> str:
-    from schemas.settings import load_settings
+    from infra.local.launch import find_settings
 
-    gateway = load_settings(**({"data_dir": data_dir} if data_dir else {})).gateway
+    gateway = find_settings(data_dir).gateway
     return f"http://{gateway.host}:{gateway.port}"
 
 

@@ -157,8 +157,7 @@ def _shown(record: "KeyRecord") -> dict[str, object]:
 
 
 def _bus(data_dir: DataDir) -> "Bus":
+    from infra.local.launch import find_settings
     from schemas.bus.kafka import KafkaBus
-    from schemas.settings import load_settings
 
-    settings = load_settings(**({"data_dir": data_dir} if data_dir else {}))
-    return KafkaBus(settings.kafka.bootstrap_servers)
+    return KafkaBus(find_settings(data_dir).kafka.bootstrap_servers)
