@@ -5,6 +5,7 @@ Failures are `TransientError` (the broker is away, the local queue is full), `Pe
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -137,7 +138,9 @@ async def deliver(producer: Producer, records: Sequence[Record]) -> list[Deliver
 
     def reporter(index: int) -> OnDelivery:
         def on_delivery(delivery: Delivery) -> None:
-            loop.call_soon_threadsafe(report, index, delivery)
+            # A closed loop means that nobody waits; an error here would end the producer's thread.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(report, index, delivery)
 
         return on_delivery
 

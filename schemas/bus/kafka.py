@@ -94,8 +94,6 @@ class KafkaProducer:
             "queue.buffering.max.kbytes": 262_144,
             # How long a topic that nobody knows yet may still appear.
             "topic.metadata.propagation.max.ms": 10_000,
-            # Without a callback `poll` raises a fatal error and would end the thread.
-            "error_cb": self._on_error,
         }
         self._is_fatal = threading.Event()
         self._producer = RdProducer(self._config)
@@ -103,15 +101,22 @@ class KafkaProducer:
         self._poller = threading.Thread(target=self._poll, name=f"bus-{client_id}", daemon=True)
         self._poller.start()
 
-    def _on_error(self, error: Any) -> None:
-        if error.fatal():
-            self._is_fatal.set()
-
     def _poll(self) -> None:
         while not self._closed.is_set():
-            self._producer.poll(0.1)
+            producer = self._producer
+            try:
+                producer.poll(0.1)
+            except KafkaException as error:
+                self._note_fatal(producer, error)
             if self._is_fatal.is_set():
                 self._rebuild()
+
+    def _note_fatal(self, producer: Any, error: KafkaException) -> None:
+        """A fatal error is raised once, to whoever serves events first, and refuses every record
+        from then on. Errors that are not fatal are reported record by record."""
+        ended = error.args[0].fatal() or error.args[0].code() == KafkaError._FATAL
+        if ended and producer is self._producer:
+            self._is_fatal.set()
 
     def _rebuild(self) -> None:
         """Runs on the poller alone. Meanwhile the old object refuses every record."""
@@ -119,8 +124,8 @@ class KafkaProducer:
         # would wait for them for ever.
         self._producer.purge()
         self._producer.flush(_REQUEST_SECONDS)
-        self._is_fatal.clear()
         self._producer = RdProducer(self._config)
+        self._is_fatal.clear()
 
     def send(self, record: Record, on_delivery: OnDelivery) -> None:
         def report(error: KafkaError | None, message: Any) -> None:
@@ -136,20 +141,27 @@ class KafkaProducer:
             arguments["headers"] = list(record.headers)
         if record.partition is not None:
             arguments["partition"] = record.partition
+        producer = self._producer
         try:
-            self._producer.produce(record.topic, on_delivery=report, **arguments)
+            producer.produce(record.topic, on_delivery=report, **arguments)
         except BufferError as error:
             raise TransientError(
                 "The producer's queue is full.", retry_after_seconds=0.1
             ) from error
         except KafkaException as error:
+            self._note_fatal(producer, error)
             raise translate(error.args[0]) from error
 
     def flush(self, timeout_seconds: float) -> int:
-        return int(self._producer.flush(timeout_seconds))
+        producer = self._producer
+        try:
+            return int(producer.flush(timeout_seconds))
+        except KafkaException as error:
+            self._note_fatal(producer, error)
+            return len(producer)
 
     def close(self) -> None:
-        self._producer.flush(_REQUEST_SECONDS)
+        self.flush(_REQUEST_SECONDS)
         self._closed.set()
         self._poller.join(timeout=5)
 
