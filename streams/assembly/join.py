@@ -11,7 +11,6 @@ is `closed_at`. A step that comes later moves the idle candidate, which may open
 Which steps and rewards make a sample is said in `samples`.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,7 +18,7 @@ from schemas.atdp.internal import Sample, TrajectorySummary
 from schemas.atdp.types import Reward, Step, TrajectoryEnd
 from streams.assembly.policies import RewardPolicy, score, status
 from streams.assembly.samples import Closing, Material, original, samples
-from streams.assembly.state import RewardFacts, StepFacts, Trajectory, to_time, to_us
+from streams.assembly.state import RewardFacts, StepFacts, Trajectory, to_time, to_us, values
 
 #: An idle closing this long before a replay was ordered had been seen by the processing before.
 REPLAY_MARGIN_US = 60_000_000
@@ -103,7 +102,7 @@ def _reward_facts(reward: Reward, *, replayed: bool) -> RewardFacts:
 
 def _total_order(fact: StepFacts | RewardFacts) -> tuple[tuple[bool, str], ...]:
     """Any total order over equal-ranked versions will do, as long as it is the same for all."""
-    return tuple((value is not None, str(value)) for value in dataclasses.astuple(fact))
+    return tuple((value is not None, str(value)) for value in values(fact))
 
 
 def _absorb_step(trajectory: Trajectory, new: StepFacts) -> Trajectory:

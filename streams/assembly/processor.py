@@ -65,6 +65,17 @@ class Times:
     tombstone_us: int
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a trajectory's state lies, what it was, and what time it is there."""
+
+    key: str
+    partition: int
+    state: State
+    watermark_us: int | None
+    stored: Trajectory | None = None
+
+
 class Assembly:
     """The processor of group `streams.assembly`. Pure but for its index of due times."""
 
@@ -101,13 +112,14 @@ class Assembly:
         if row is not None and header(row)[0] is RowKind.TOMBSTONE:
             self._count("after_retention")
             return Effects()
-        old = load(key, row, state.get) if row else Trajectory(event.tenant_id, event.trajectory_id)
+        stored = load(key, row, state.get) if row else None
+        old = stored or Trajectory(event.tenant_id, event.trajectory_id)
         new = absorb(old, event, replayed=self._mark.is_replayed(record))
-        if new is old and row is not None:
+        if new is stored:
             return Effects()
         watermark_us = _watermark(record.partition, state)
-        new = replace(new, touched_us=watermark_us)
-        return self._settled(key, new, watermark_us, record.partition, state)
+        place = Place(key, record.partition, state, watermark_us, stored)
+        return self._settle(place, replace(new, touched_us=watermark_us))
 
     def _tick(self, record: Received, tick: Tick, state: State) -> Effects:
         partition = record.partition
@@ -115,7 +127,7 @@ class Assembly:
         if not self._index.follows(partition, record.offset):
             self._index.rebuild(partition, record.offset, state.items())
         effects = [
-            self._look(key, watermark_us, partition, state)
+            self._look(Place(key, partition, state, watermark_us), watermark_us)
             for key in self._index.take_due(partition, watermark_us, MAX_PER_TICK)
         ]
         self._metrics.gauge("headrace_open_trajectories").set(len(self._index))
@@ -128,50 +140,43 @@ class Assembly:
             state=(*(change for e in effects for change in e.state), watermark),
         )
 
-    def _look(self, key: str, watermark_us: int, partition: int, state: State) -> Effects:
+    def _look(self, place: Place, now_us: int) -> Effects:
         """Conclude a trajectory that is due: close it, emit its samples, or forget it."""
-        row = state.get(key)
+        row = place.state.get(place.key)
         if row is None:
             return Effects()
         if header(row)[0] is RowKind.TOMBSTONE:
-            return self._bury(key, row, watermark_us, partition)
-        trajectory = load(key, row, state.get)
-        if trajectory.touched_us is None:
-            trajectory = replace(trajectory, touched_us=watermark_us)
-        return self._settled(key, trajectory, watermark_us, partition, state)
+            return self._bury(place, row, now_us)
+        stored = load(place.key, row, place.state.get)
+        touched_us = now_us if stored.touched_us is None else stored.touched_us
+        return self._settle(replace(place, stored=stored), replace(stored, touched_us=touched_us))
 
     # --- conclusions --------------------------------------------------------------------------
 
-    def _settled(
-        self,
-        key: str,
-        trajectory: Trajectory,
-        watermark_us: int | None,
-        partition: int,
-        state: State,
-    ) -> Effects:
+    def _settle(self, place: Place, trajectory: Trajectory) -> Effects:
         """Emit what changed, and remember the trajectory with the time it is due next."""
-        conclusion = conclude(trajectory, watermark_us, self._rules)
+        now_us = place.watermark_us
+        conclusion = conclude(trajectory, now_us, self._rules)
         expires_us = self._expires_us(trajectory, conclusion.summary)
-        if watermark_us is not None and expires_us <= watermark_us:
-            return self._expire(key, trajectory, watermark_us, partition)
-        summary_digest = _digest(conclusion.summary)
+        if now_us is not None and expires_us <= now_us:
+            return self._expire(place, trajectory, now_us)
         outputs: list[TrajectorySummary | Sample] = []
-        if summary_digest != trajectory.summary_digest:
+        digest = _digest(conclusion.summary)
+        if digest != trajectory.summary_digest:
             outputs.append(conclusion.summary)
-            trajectory = replace(trajectory, summary_digest=summary_digest)
+            trajectory = replace(trajectory, summary_digest=digest)
         due_us = [expires_us, *self._idles_us(trajectory, conclusion.summary)]
         digests = tuple(_digest(sample) for sample in conclusion.samples)
         if digests and digests != trajectory.sample_digests:
-            settles_us = self._settles_us(trajectory)
-            if watermark_us is not None and settles_us <= watermark_us:
+            settles_us = (trajectory.touched_us or 0) + self._times.settle_us
+            if now_us is not None and settles_us <= now_us:
                 said = trajectory.sample_digests
                 pairs = zip(conclusion.samples, digests, strict=True)
                 outputs += [sample for sample, digest in pairs if digest not in said]
                 trajectory = replace(trajectory, sample_digests=digests)
             else:
                 due_us.append(settles_us)
-        return self._effects(key, trajectory, outputs, min(due_us), partition, state)
+        return self._effects(place, trajectory, outputs, min(due_us))
 
     def _expires_us(self, trajectory: Trajectory, summary: TrajectorySummary) -> int:
         """When the state may go. Due at once where no tick has told the time yet."""
@@ -179,9 +184,6 @@ class Assembly:
             return 0
         closed_us = to_us(summary.closed_at) if summary.closed_at else 0
         return max(trajectory.touched_us, closed_us) + self._times.retention_us
-
-    def _settles_us(self, trajectory: Trajectory) -> int:
-        return (trajectory.touched_us or 0) + self._times.settle_us
 
     def _idles_us(self, trajectory: Trajectory, summary: TrajectorySummary) -> Iterator[int]:
         """When idleness may close the trajectory, or close it earlier than it is closed now."""
@@ -193,38 +195,36 @@ class Assembly:
 
     def _effects(
         self,
-        key: str,
+        place: Place,
         trajectory: Trajectory,
         outputs: Sequence[TrajectorySummary | Sample],
         due_us: int,
-        partition: int,
-        state: State,
     ) -> Effects:
-        self._index.put(partition, key, due_us)
-        rows = dump(key, trajectory, partition, due_us)
+        key = place.key
+        self._index.put(place.partition, key, due_us)
+        rows = dump(key, trajectory, place.partition, due_us, place.stored)
         return Effects(
             outputs=tuple(Record(_TOPICS[type(o)], key.encode(), encode(o)) for o in outputs),
-            state=tuple((name, row) for name, row in rows if state.get(name) != row),
+            state=tuple((name, row) for name, row in rows if place.state.get(name) != row),
         )
 
     # --- forgetting ---------------------------------------------------------------------------
 
-    def _expire(
-        self, key: str, trajectory: Trajectory, watermark_us: int, partition: int
-    ) -> Effects:
+    def _expire(self, place: Place, trajectory: Trajectory, now_us: int) -> Effects:
         """Leave a tombstone. It is written first, so that no head is left without its rows."""
-        due_us = watermark_us + self._times.tombstone_us
-        self._index.put(partition, key, due_us)
-        others = [(name, None) for name in all_keys(key, trajectory) if name != key]
-        return Effects(state=((key, pack(RowKind.TOMBSTONE, partition, due_us)), *others))
+        due_us = now_us + self._times.tombstone_us
+        self._index.put(place.partition, place.key, due_us)
+        others = [(name, None) for name in all_keys(place.key, trajectory) if name != place.key]
+        tombstone = pack(RowKind.TOMBSTONE, place.partition, due_us)
+        return Effects(state=((place.key, tombstone), *others))
 
-    def _bury(self, key: str, row: bytes, watermark_us: int, partition: int) -> Effects:
+    def _bury(self, place: Place, row: bytes, now_us: int) -> Effects:
         due_us = header(row)[2]
-        if due_us > watermark_us:
-            self._index.put(partition, key, due_us)
+        if due_us > now_us:
+            self._index.put(place.partition, place.key, due_us)
             return Effects()
-        self._index.forget(partition, key)
-        return Effects(state=((key, None),))
+        self._index.forget(place.partition, place.key)
+        return Effects(state=((place.key, None),))
 
     def _count(self, result: str) -> None:
         self._metrics.counter("headrace_records", group=topics.ASSEMBLY, result=result).inc()

@@ -10,6 +10,8 @@ two rows. Every row begins with a fixed header, so that a scan need not parse JS
 """
 
 import dataclasses
+import functools
+import operator
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -128,7 +130,20 @@ def to_time(us: int) -> datetime:
 # --- rows -------------------------------------------------------------------------------------
 
 Row = tuple[str, bytes]
+Fact = StepFacts | RewardFacts
+_CLASSES: dict[str, Any] = {"s": StepFacts, "r": RewardFacts}
 F = TypeVar("F", StepFacts, RewardFacts)
+# dataclasses.astuple copies deeply and takes ten times as long
+_VALUES = {
+    cls: operator.attrgetter(*(f.name for f in dataclasses.fields(cls)))
+    for cls in (StepFacts, RewardFacts)
+}
+
+
+def values(fact: Fact) -> tuple[Any, ...]:
+    """The values of a fact in the order of its fields."""
+    got: tuple[Any, ...] = _VALUES[type(fact)](fact)
+    return got
 
 
 def pack(kind: RowKind, partition: int, due_us: int, body: bytes = b"") -> bytes:
@@ -165,11 +180,13 @@ def load(key: str, head: bytes, get: Callable[[str], bytes | None]) -> Trajector
     )
 
 
-def dump(key: str, trajectory: Trajectory, partition: int, due_us: int) -> Iterator[Row]:
+def dump(
+    key: str, trajectory: Trajectory, partition: int, due_us: int, stored: Trajectory | None = None
+) -> Iterator[Row]:
     """The rows of a trajectory, its head last, so that a head never names a row that is not there.
 
     Facts keep the position at which they came (dictionaries keep it), so a full row changes only
-    when one of its facts does.
+    when one of its facts does. Full rows whose facts are those of `stored` are left out.
     """
     head: dict[str, Any] = {
         "tenant": trajectory.tenant_id,
@@ -180,13 +197,17 @@ def dump(key: str, trajectory: Trajectory, partition: int, due_us: int) -> Itera
         "summary": trajectory.summary_digest,
         "samples": trajectory.sample_digests,
     }
-    for name, facts in (("s", trajectory.steps.values()), ("r", trajectory.rewards.values())):
-        rows = [dataclasses.astuple(fact) for fact in facts]
-        num_full = len(rows) // FACTS_PER_ROW
+    for name, facts, before in (
+        ("s", [*trajectory.steps.values()], [*stored.steps.values()] if stored else []),
+        ("r", [*trajectory.rewards.values()], [*stored.rewards.values()] if stored else []),
+    ):
+        num_full = len(facts) // FACTS_PER_ROW
         for number in range(num_full):
-            body = _shorten(rows[number * FACTS_PER_ROW : (number + 1) * FACTS_PER_ROW])
-            yield rows_key(key, name, number), pack(RowKind.FACTS, partition, 0, orjson.dumps(body))
-        head[name] = {"rows": num_full, **_shorten(rows[num_full * FACTS_PER_ROW :])}
+            span = slice(number * FACTS_PER_ROW, (number + 1) * FACTS_PER_ROW)
+            if not _same(facts[span], before[span]):
+                body = orjson.dumps(_shorten(facts[span]))
+                yield rows_key(key, name, number), pack(RowKind.FACTS, partition, 0, body)
+        head[name] = {"rows": num_full, **_shorten(facts[num_full * FACTS_PER_ROW :])}
     yield key, pack(RowKind.HEAD, partition, due_us, orjson.dumps(head))
 
 
@@ -204,17 +225,28 @@ def _load_facts(
         row = get(rows_key(key, name, number))
         if row is None:
             raise LookupError("a row of a trajectory's state is gone")
-        yield from _lengthen(cls, orjson.loads(row[_HEADER.size :]))
+        yield from _full_row(name, row)
     yield from _lengthen(cls, body[name])
 
 
-def _shorten(rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+@functools.lru_cache(maxsize=512)
+def _full_row(name: str, row: bytes) -> tuple[Any, ...]:
+    """A function of the bytes alone, so remembering it is safe; they hold 64 facts."""
+    return tuple(_lengthen(_CLASSES[name], orjson.loads(row[_HEADER.size :])))
+
+
+def _same(some: Sequence[Fact], others: Sequence[Fact]) -> bool:
+    return len(some) == len(others) and all(map(operator.is_, some, others))
+
+
+def _shorten(facts: Sequence[Fact]) -> dict[str, Any]:
     """Facts as arrays. Long strings that repeat within the row are stored once."""
+    rows = [values(fact) for fact in facts]
     counts = Counter(v for row in rows for v in row if isinstance(v, str) and len(v) > 4)
     shared = [text for text, number in counts.items() if number > 1]
     position = {text: [index] for index, text in enumerate(shared)}
-    facts = [[position.get(v, v) if isinstance(v, str) else v for v in row] for row in rows]
-    return {"shared": shared, "facts": facts}
+    short = [[position.get(v, v) if isinstance(v, str) else v for v in row] for row in rows]
+    return {"shared": shared, "facts": short}
 
 
 def _lengthen(cls: type[F], body: Any) -> Iterator[F]:
