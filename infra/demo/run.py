@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from infra.demo.checksums import Checksum, checksums
 from infra.demo.conversations import Conversation
 from infra.demo.ledger import Call, Ledger
+from infra.demo.phases import Progress
 from infra.demo.places import (
     Found,
     look_at_logs,
@@ -25,18 +26,6 @@ from infra.demo.stage import TENANT, Stage
 from infra.demo.verify import Evidence, Verdict
 from infra.demo.visibility import VisibilityPoller, percentile
 from infra.store import open_reader
-
-
-class Progress(Protocol):
-    """Shows how far a phase is. A phase without a total has no known end."""
-
-    def begin(self, what: str, total: int | None) -> None: ...
-
-    def advance(self, num: int = 1) -> None: ...
-
-    def remaining(self, num: int) -> None: ...
-
-    def end(self) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,16 @@ _MAX_SECONDS = 1200.0
 
 
 def num_unread(bus: Bus) -> int:
-    """Records that some processor has not committed yet. Ticks do not count: they never end."""
+    """Records that some processor has not committed yet. Ticks do not count: they never end.
+
+    Nor do changelogs, which are read at the start only, and dead letters, which are counted.
+    """
     admin = bus.admin()
     try:
         return sum(
             max(0, end - committed.get((topic.name, partition), first))
             for group in topics.GROUPS
-            for topic in topics.all_topics()
+            for topic in topics.TOPICS
             if group in topic.readers and topic.name != topics.TICKS
             for committed in [admin.committed(group, [topic.name])]
             for partition, (first, end) in admin.watermarks(topic.name).items()

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +15,13 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from infra.cli.keys import make_key, publish_key
+from infra.demo.phases import Progress
 from infra.demo.player import Target
 from infra.local.launch import find_settings, launch, shut_down
 from infra.local.ports import alternative_to, free_ports, is_free
 from infra.local.processes import start_tethered, stop_process
 from infra.local.stack import Ports
-from infra.local.state import ChildState, is_owned
+from infra.local.state import is_owned
 from schemas.bus.kafka import KafkaBus
 from schemas.errors import ConfigError, TransientError
 from schemas.settings import Settings, load_settings
@@ -29,6 +30,7 @@ TENANT = "demo"
 _MARKER = "this-folder-belongs-to-headrace-demo"
 _READY_SECONDS = 60.0
 _POLL_SECONDS = 0.1
+_REFUSES_THE_BODY = (400, 422)
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def staged(
     upstream_arguments: list[str],
     *,
     keep: bool,
-    on_change: Callable[[ChildState], None],
+    progress: Progress,
 ) -> Iterator[Stage]:
     """The stage for the length of the block. With `keep` the stack stays up after a block that
     succeeded; after one that failed it is always ended. The recorded model ends either way."""
@@ -71,7 +73,7 @@ def staged(
     with recorded_model(upstream_port, upstream_arguments, data_dir / "recorded-model.log"):
         succeeded = False
         try:
-            yield _launched(data_dir, upstream_port, on_change)
+            yield _launched(data_dir, upstream_port, progress)
             succeeded = True
         finally:
             if not (keep and succeeded):
@@ -91,13 +93,15 @@ def recorded_model(port: int, arguments: list[str], log: Path) -> Iterator[str]:
             stop_process(process)
 
 
-def _launched(data_dir: Path, upstream_port: int, on_change: Callable[[ChildState], None]) -> Stage:
+def _launched(data_dir: Path, upstream_port: int, progress: Progress) -> Stage:
     config = data_dir / "headrace.toml"
     config.write_text(f'[gateway.upstream]\nurl = "http://127.0.0.1:{upstream_port}"\n')
     # The supervisor and its children read the same file; they find it through the environment.
     os.environ["HEADRACE_CONFIG"] = str(config)
     settings = load_settings(data_dir=data_dir)
-    launch(settings, free_stack_ports(), on_change)
+    progress.begin("starting Kafka, ClickHouse, gateway and processors", None)
+    launch(settings, free_stack_ports(), lambda _child: None)
+    progress.end()
     settings = find_settings(data_dir)
     bus = KafkaBus(settings.kafka.bootstrap_servers)
     agent_key, agent_record = make_key(TENANT, ("capture",), agent_id="demo-agent")
@@ -105,7 +109,7 @@ def _launched(data_dir: Path, upstream_port: int, on_change: Callable[[ChildStat
     for record in (agent_record, feedback_record):
         publish_key(bus, record)
     url = f"http://{settings.gateway.host}:{settings.gateway.port}"
-    _wait_for_key(url, agent_key)
+    _wait_for_key(url, feedback_key)
     return Stage(settings, bus, Target(url, agent_key, feedback_key))
 
 
@@ -136,9 +140,14 @@ def _wait_for_model(url: str, process: subprocess.Popen[bytes], log: Path) -> No
         time.sleep(_POLL_SECONDS)
 
 
-def _wait_for_key(gateway_url: str, key: str) -> None:
+def _wait_for_key(gateway_url: str, feedback_key: str) -> None:
+    """Wait until the gateway knows both keys: it follows one partition, and this one came last.
+
+    An empty rating is refused without a trace; a call would be captured as a step.
+    """
     deadline = time.monotonic() + _READY_SECONDS
-    while _status(f"{gateway_url}/v1/models", {"x-headrace-key": key}) != 200:
+    headers = {"x-headrace-key": feedback_key, "content-type": "application/json"}
+    while _status(f"{gateway_url}/v1/feedback", headers, b"{}") not in _REFUSES_THE_BODY:
         if time.monotonic() > deadline:
             raise TransientError(
                 "The gateway does not accept the demo's key. `headrace logs gateway` shows why."
@@ -146,10 +155,11 @@ def _wait_for_key(gateway_url: str, key: str) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _status(url: str, headers: dict[str, str]) -> int:
+def _status(url: str, headers: dict[str, str], body: bytes | None = None) -> int:
     """The HTTP status, 0 where nobody answers."""
     try:
-        with urlopen(Request(url, headers=headers), timeout=5.0) as answer:  # noqa: S310  # our own URL
+        request = Request(url, data=body, headers=headers)  # noqa: S310  # our own URL
+        with urlopen(request, timeout=5.0) as answer:  # noqa: S310  # our own URL
             return int(answer.status)
     except HTTPError as error:
         return error.code
