@@ -145,8 +145,11 @@ def test_keys_that_are_private_are_replaced_and_others_stay() -> None:
 
 
 def test_names_of_a_document_are_found_in_its_other_texts() -> None:
-    profile = {"role": "tool", "content": '{"first_name": "Yara", "user_id": "yara_ito_8499"}'}
-    reply = {"role": "assistant", "content": "The seats are booked, as Yara wished. Ito-san too."}
+    profile: Any = {"role": "tool", "content": '{"first_name": "Yara", "user_id": "yara_ito_8499"}'}
+    reply: Any = {
+        "role": "assistant",
+        "content": "The seats are booked, as Yara wished. Ito-san too.",
+    }
     alone = REGEX.json([reply])
     assert alone.redactions == ()
     for out in (REGEX.json([profile, reply]), REGEX.json([reply], background=[profile])):
@@ -167,7 +170,7 @@ def test_identifiers() -> None:
 
 def test_protocol_fields_stay_and_payloads_do_not_hide_behind_them() -> None:
     sealed = "EqQBCgIYAhIM4111111111111111alice" * 3
-    message = {
+    message: Any = {
         "role": "assistant",
         "model": "claude-3-5-sonnet-20241022",
         "content": [
@@ -178,7 +181,11 @@ def test_protocol_fields_stay_and_payloads_do_not_hide_behind_them() -> None:
     }
     out = REGEX.json(message)
     assert [item.path for item in out.redactions] == ["/content/0/thinking"]
-    payload = {"type": "tool_use", "name": "f", "input": {"type": "tool", "name": "Sofia Rossi"}}
+    payload: Any = {
+        "type": "tool_use",
+        "name": "f",
+        "input": {"type": "tool", "name": "Sofia Rossi"},
+    }
     assert "Sofia" not in json.dumps(REGEX.json(payload).value)
     assert "alice" not in json.dumps(REGEX.json({"signature": "alice@example.com"}).value)
 
@@ -215,7 +222,7 @@ def test_fails_closed() -> None:
 def test_history_sent_again_is_not_looked_at_again() -> None:
     cache = DigestCache()
     cached = redactor(cache=cache)
-    history = [
+    history: Any = [
         {"role": "user", "content": f"turn {n}: mail alice{n}@example.com"} for n in range(9)
     ]
     first = cached.json(history)
