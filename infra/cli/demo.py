@@ -44,7 +44,7 @@ def demo(
     from infra.demo import report
     from infra.demo.run import Script, play
     from infra.demo.stage import staged
-    from infra.replay import replay_all
+    from infra.replay.run import replay
     from infra.store import open_reader
 
     started = time.monotonic()
@@ -56,7 +56,12 @@ def demo(
         report.RichProgress(console) as progress,
         staged(data_dir, arguments, keep=keep, progress=progress) as stage,
     ):
-        played = play(stage, Script(talks, seed, concurrency), replay_all, progress)
+        played = play(
+            stage,
+            Script(talks, seed, concurrency),
+            lambda folder, report_stage: replay(folder, report=report_stage),
+            progress,
+        )
         seconds = time.monotonic() - started
     report.print_summary(console, played, seconds)
     if keep:

@@ -88,9 +88,10 @@ class Script:
     concurrency: int
 
 
-Replay = Callable[[Path], None]
+Report = Callable[[str, int, int], None]
+Replay = Callable[[Path, Report], object]
 """Resets redaction, assembly and sink of the stack in that folder and runs them from the start
-into wiped tables; returns when they are up again."""
+into wiped tables; returns when they caught up. Reports stage, records done, records in all."""
 
 
 def play(stage: Stage, script: Script, replay: Replay, progress: Progress) -> Played:
@@ -112,8 +113,7 @@ def play(stage: Stage, script: Script, replay: Replay, progress: Progress) -> Pl
     with open_reader(data_dir) as reader:
         found, looked = _searched(stage, ledger, progress)
         before = checksums(reader)
-        progress.begin("replaying everything into wiped tables", None)
-        replay(data_dir)
+        replay(data_dir, stages_of(progress))
         progress.end()
         progress.begin("waiting for the replayed rows", num_expected)
         settle(reader, stage.bus, ledger, TENANT, progress.remaining)
@@ -123,6 +123,21 @@ def play(stage: Stage, script: Script, replay: Replay, progress: Progress) -> Pl
     return Played(
         ledger, evidence, verdict, found, looked, p95, before, after, play_seconds
     )  # fmt: skip
+
+
+def stages_of(progress: Progress) -> Report:
+    """A report that makes each stage of the replay a phase of the progress."""
+    shown: list[str] = []
+
+    def report(stage: str, done: int, total: int) -> None:
+        if stage not in shown:
+            if shown:
+                progress.end()
+            shown.append(stage)
+            progress.begin(f"replay: {stage}", total or None)
+        progress.remaining(total - done)
+
+    return report
 
 
 def _played(stage: Stage, script: Script, poller: VisibilityPoller, progress: Progress) -> Ledger:

@@ -32,26 +32,35 @@ async def served(
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
 
 
 async def test_streaming_and_whole_answers_are_the_same_to_the_real_client() -> None:
-    talks = generate(2, 6)
-    async with served(talks) as url, AsyncOpenAI(base_url=f"{url}/v1", api_key="any") as client:
-        for talk in talks:
+    for talk in generate(2, 6):
+        # One at a time: equal histories of several would take turns at their replies.
+        async with (
+            served([talk]) as url,
+            AsyncOpenAI(base_url=f"{url}/v1", api_key="any") as client,
+        ):
             for position in talk.turns:
-                request = request_of(talk, position)
-                whole = await client.chat.completions.create(**request)
-                async with client.chat.completions.stream(**request) as stream:
-                    streamed = await stream.get_final_completion()
-                for completion in (whole, streamed):
-                    message = completion.choices[0].message.model_dump(
-                        exclude={"parsed", "refusal"}, exclude_none=True
-                    )
-                    assert canonical(message) == canonical(talk.messages[position])
-                assert streamed.id != whole.id
-                assert streamed.choices[0].finish_reason == whole.choices[0].finish_reason
+                await assert_same_in_both_forms(client, talk, position)
+
+
+async def assert_same_in_both_forms(client: AsyncOpenAI, talk: Conversation, position: int) -> None:
+    request = request_of(talk, position)
+    whole = await client.chat.completions.create(**request)
+    async with client.chat.completions.stream(**request) as stream:
+        streamed = await stream.get_final_completion()
+    for completion in (whole, streamed):
+        message = completion.choices[0].message.model_dump(
+            exclude={"parsed", "refusal"}, exclude_none=True
+        )
+        assert canonical(message) == canonical(talk.messages[position])
+    assert streamed.id != whole.id
+    assert streamed.choices[0].finish_reason == whole.choices[0].finish_reason
 
 
 async def test_an_unknown_history_is_a_404_that_the_client_raises() -> None:
