@@ -1,0 +1,126 @@
+"""Dead letters: which there are, the original behind one, and another try."""
+
+import asyncio
+import getpass
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from infra.inspection import bounds, read_between, record_at
+from schemas import codec, topics
+from schemas.atdp.internal import AuditEvent, DeadLetter
+from schemas.bus import Admin, Bus, Producer, Received, Record, deliver
+from schemas.errors import ConfigError
+from schemas.ids import uuid7
+
+RETRIED = "dead_letter.retried"
+SHOWN = "dead_letter.original_shown"
+_MIN_PREFIX = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter and when it was last tried again."""
+
+    event: DeadLetter
+    retried_at: datetime | None = None
+
+    @property
+    def letter_id(self) -> str:
+        """Its id."""
+        return self.event.dead_letter_id
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """What came of a retry: where the record lies now, or nothing when the original is gone."""
+
+    letter: Letter
+    partition: int | None = None
+    offset: int | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """True when the source topic no longer holds the original."""
+        return self.offset is None
+
+
+def read_letters(bus: Bus, admin: Admin) -> list[Letter]:
+    """All dead letters that are kept, oldest first, each once."""
+    existing = admin.topics()
+    letters: dict[str, DeadLetter] = {}
+    # A broken dead letter stays put, so two sources may share a topic.
+    for name in dict.fromkeys(map(topics.dead_letter_topic, topics.DEAD_LETTERED)):
+        if name in existing:
+            for seen in read_between(bus, *bounds(admin, name)):
+                if isinstance(seen.event, DeadLetter):
+                    letters[seen.event.dead_letter_id] = seen.event
+    retried = _retries(bus, admin) if letters and topics.AUDIT in existing else {}
+    found = [Letter(event, retried.get(letter_id)) for letter_id, event in letters.items()]
+    return sorted(found, key=lambda letter: letter.event.occurred_at)
+
+
+def _retries(bus: Bus, admin: Admin) -> dict[str, datetime]:
+    return {
+        seen.event.subject: seen.event.occurred_at
+        for seen in read_between(bus, *bounds(admin, topics.AUDIT))
+        if isinstance(seen.event, AuditEvent) and seen.event.action == RETRIED
+    }
+
+
+def pick(letters: Iterable[Letter], name: str) -> Letter:
+    """The letter of an id, or of the beginning of one. ConfigError when it is not one letter."""
+    found = [letter for letter in letters if letter.letter_id.startswith(name)]
+    if len(name) < _MIN_PREFIX or not found:
+        raise ConfigError(
+            f"There is no dead letter {name}. `headrace dead-letters list` shows their ids; "
+            f"the first {_MIN_PREFIX} characters or more are enough."
+        )
+    if len(found) > 1:
+        raise ConfigError(f"{len(found)} dead letters begin with {name}. Give more of the id.")
+    return found[0]
+
+
+def original(bus: Bus, admin: Admin, letter: Letter) -> Received | None:
+    """The record that the letter is about, None when its topic no longer holds it."""
+    source = letter.event.source
+    return record_at(bus, admin, source.topic, source.partition, source.offset)
+
+
+def retry(bus: Bus, admin: Admin, producer: Producer, letters: Sequence[Letter]) -> list[Retried]:
+    """Produce each original again under its key; readers see it as a new record.
+
+    Each is on the audit topic when this returns. Ids make a second processing harmless.
+    """
+    return [_retry(producer, letter, original(bus, admin, letter)) for letter in letters]
+
+
+def _retry(producer: Producer, letter: Letter, record: Received | None) -> Retried:
+    if record is None:
+        return Retried(letter)
+    again = Record(record.topic, record.key, record.value, record.headers)
+    delivery = asyncio.run(deliver(producer, [again]))[0]
+    audit(producer, RETRIED, letter, {"partition": delivery.partition, "offset": delivery.offset})
+    return Retried(letter, delivery.partition, delivery.offset)
+
+
+def audit(producer: Producer, action: str, letter: Letter, details: dict[str, int]) -> None:
+    """Record that somebody at this machine acted on a dead letter."""
+    source = letter.event.source
+    event = AuditEvent(
+        audit_id=uuid7(),
+        actor=f"cli:{getpass.getuser()}",
+        action=action,
+        subject=letter.letter_id,
+        details=json.dumps(
+            {
+                "source": f"{source.topic}/{source.partition}/{source.offset}",
+                "reason": letter.event.reason,
+                **details,
+            }
+        ),
+        occurred_at=datetime.now(UTC),
+    )
+    record = Record(topics.AUDIT, event.audit_id.encode(), codec.encode(event))
+    asyncio.run(deliver(producer, [record]))
