@@ -4,15 +4,15 @@ All of it is data: the supervisor knows nothing of Kafka or ClickHouse.
 """
 
 import asyncio
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from infra.local.kafka import is_ready
-from schemas.bus.kafka import KafkaBus
-from schemas.errors import HeadraceError
 
 _PROBE_SECONDS = 2.0
 #: Exit code of a process that cannot start as configured: trying again cannot help.
@@ -47,14 +47,19 @@ class HttpProbe:
 
 
 @dataclass(frozen=True)
-class GroupProbe:
-    """Ready when the consumer group has a member."""
+class FileProbe:
+    """Ready when the child has touched the file since it was started.
 
-    bootstrap_servers: str
-    group: str
+    Membership in a consumer group would not do: the group remembers a killed member for a while.
+    """
 
-    async def is_ready(self, running_seconds: float) -> bool:  # noqa: ARG002  # a Probe
-        return await asyncio.to_thread(_has_member, self.bootstrap_servers, self.group)
+    path: Path
+
+    async def is_ready(self, running_seconds: float) -> bool:
+        try:
+            return self.path.stat().st_mtime >= time.time() - running_seconds
+        except FileNotFoundError:
+            return False
 
 
 @dataclass(frozen=True)
@@ -129,11 +134,4 @@ def _answers(url: str) -> bool:
         with urllib.request.urlopen(url, timeout=_PROBE_SECONDS) as response:  # noqa: S310  # our own URL
             return bool(response.status == 200)
     except (urllib.error.URLError, OSError):
-        return False
-
-
-def _has_member(bootstrap_servers: str, group: str) -> bool:
-    try:
-        return KafkaBus(bootstrap_servers).admin().num_members(group) > 0
-    except HeadraceError:
         return False

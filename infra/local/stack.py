@@ -12,9 +12,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from infra.local.children import ChildSpec, GroupProbe, HttpProbe, KafkaProbe, Port
+from infra.local.children import ChildSpec, FileProbe, HttpProbe, KafkaProbe, Port
 from infra.local.passwords import ensure_password
 from infra.local.ports import alternative_to, is_free
+from infra.local.state import run_dir
 from infra.local.supervisor import Plan
 from schemas import topics
 from schemas.secrets import create_root_secret
@@ -185,7 +186,7 @@ def _services(
         ChildSpec(
             name=name,
             command=[sys.executable, "-m", group],
-            probe=GroupProbe(endpoints["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"], group),
+            probe=FileProbe(run_dir(Path(endpoints["HEADRACE_DATA_DIR"])) / f"{group}.ready"),
             after=["topics", *(n for n in ("clickhouse",) if n in local and name == "sink")],
             environment=environment,
         )

@@ -156,10 +156,18 @@ class Shell:
             )
         for coroutine in [*(pump.run for pump, _ in self._pumps), *self._tasks]:
             self.app.task(_guarded(coroutine))
+        # Faust runs tasks once its tables are recovered: from then on this process works.
+        self.app.task(self._announce)
         for library in ("faust", "mode", "aiokafka"):
             logging.getLogger(library).setLevel(logging.WARNING)
         worker = faust.Worker(self.app, loglevel="WARN", override_logging=False, quiet=True)
         worker.execute_from_commandline()
+
+    async def _announce(self) -> None:
+        """Touch the file by which a supervisor sees that the processor is ready."""
+        path = self.context.settings.data_dir / "run" / f"{self._group}.ready"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
 
     def _table(self, name: str) -> FaustTable:
         table = self.app.Table(
@@ -216,6 +224,7 @@ def _faust_app(group: str, settings: Settings) -> Any:
         topic_partitions=settings.kafka.num_partitions,
         consumer_auto_offset_reset="earliest",
         broker_commit_interval=0.5,
+        broker_session_timeout=15.0,  # a killed worker holds its partitions this long
         broker_max_poll_interval=3600.0,
         stream_wait_empty=False,
         logging_config=None,

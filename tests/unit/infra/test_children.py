@@ -1,12 +1,13 @@
 """Order of start, back-off, and the plan of the stack."""
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.local.children import Backoff, ChildSpec, start_order
+from infra.local.children import Backoff, ChildSpec, FileProbe, start_order
 from infra.local.stack import Ports, make_plan
 from schemas.settings import load_settings
 
@@ -80,3 +81,13 @@ def test_no_password_is_on_a_command_line_or_in_an_environment(tmp_path: Path) -
     (tmp_path / "secrets" / "clickhouse").write_text("planted-password")
     plan = make_plan(load_settings(data_dir=tmp_path), PORTS)
     assert "planted-password" not in repr(plan)
+
+
+async def test_a_ready_file_of_an_earlier_run_does_not_count(tmp_path: Path) -> None:
+    probe = FileProbe(tmp_path / "group.ready")
+    assert not await probe.is_ready(5)
+    probe.path.touch()
+    assert await probe.is_ready(5)
+    an_hour_ago = probe.path.stat().st_mtime - 3600
+    os.utime(probe.path, (an_hour_ago, an_hour_ago))
+    assert not await probe.is_ready(5)
