@@ -97,10 +97,10 @@ def decode_json(value: bytes) -> Any:
         plain = orjson.loads(value)
     except (orjson.JSONDecodeError, RecursionError):
         raise PermanentError(Reason.UNDECODABLE) from None
-    if not isinstance(plain, dict) or plain.get("type") not in PUBLISHABLE:
+    kind = plain.pop("type", None) if isinstance(plain, dict) else None
+    if not isinstance(kind, str) or kind not in PUBLISHABLE:
         raise PermanentError(Reason.WRONG_TYPE, "type")
-    cls = PUBLISHABLE[plain.pop("type")]
-    return validate(cls, plain)
+    return validate(PUBLISHABLE[kind], plain)
 
 
 def validate(cls: type, plain: dict[str, Any]) -> Any:

@@ -1,0 +1,82 @@
+"""Metric names are frozen; the text of an exception never reaches the log."""
+
+import json
+import logging
+
+import pytest
+import structlog
+from prometheus_client import generate_latest
+
+from schemas.telemetry import METRICS, Metrics, configure_logging
+
+#: Dashboards and alerts of users hold these names: add, never rename.
+FROZEN = {
+    "headrace_gateway_requests": ("path", "outcome"),
+    "headrace_gateway_overhead_seconds": (),
+    "headrace_gateway_feedback": ("target",),
+    "headrace_gateway_shed": (),
+    "headrace_spool_bytes": (),
+    "headrace_spool_published": ("result",),
+    "headrace_records": ("group", "result"),
+    "headrace_dead_letters": ("group", "reason"),
+    "headrace_quarantined": ("reason",),
+    "headrace_retries": ("group",),
+    "headrace_batch_seconds": ("group",),
+    "headrace_held_events": (),
+    "headrace_hold_expired": (),
+    "headrace_redaction_cache": ("result",),
+    "headrace_redaction_spans": ("kind",),
+    "headrace_rewards_waiting": (),
+    "headrace_open_trajectories": (),
+    "headrace_sink_rows": ("table",),
+}
+
+
+def test_metric_names_and_labels_are_frozen() -> None:
+    assert {name: labels for name, (_, _, labels) in METRICS.items()} == FROZEN
+
+
+def test_a_metric_can_be_made_used_and_read() -> None:
+    metrics = Metrics()
+    metrics.counter("headrace_records", group="g", result="handled").inc()
+    metrics.counter("headrace_records", group="g", result="handled").inc()
+    metrics.gauge("headrace_held_events").set(3)
+    metrics.histogram("headrace_batch_seconds", group="g").observe(0.5)
+    text = generate_latest(metrics.registry).decode()
+    assert 'headrace_records_total{group="g",result="handled"} 2.0' in text
+    assert "headrace_held_events 3.0" in text
+
+
+def test_an_unregistered_name_or_kind_is_a_bug() -> None:
+    metrics = Metrics()
+    with pytest.raises(KeyError):
+        metrics.counter("headrace_surprise")
+    with pytest.raises(TypeError, match="is a gauge"):
+        metrics.counter("headrace_held_events")
+
+
+def test_a_logged_exception_shows_its_type_and_frames_but_not_its_text(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    secret = "alice@example.com"
+    try:
+        configure_logging("test")
+        try:
+            int(secret)
+        except ValueError as error:
+            structlog.get_logger().error("broke", exc_info=True, offset=7)
+            structlog.get_logger().error("broke", exc_info=error)
+        structlog.get_logger().debug("below the level")
+    finally:
+        root.handlers[:], root.level = handlers, level
+        structlog.reset_defaults()
+        structlog.contextvars.clear_contextvars()
+    text = capsys.readouterr().err
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert secret not in text
+    assert [line["error_type"] for line in lines] == ["ValueError", "ValueError"]
+    assert all(line["frames"] and line["service"] == "test" for line in lines)
+    assert lines[0]["offset"] == 7
+    assert lines[0]["at"].endswith("Z")
