@@ -23,6 +23,8 @@ from schemas.topics import Topic
 
 _REQUEST_SECONDS = 15.0
 _HOUR_MS = 3_600_000
+#: The broker makes it when the first group appears.
+_OFFSETS_TOPIC = "__consumer_offsets"
 
 # librdkafka writes a line to stderr for each failed connect; a logger of our own keeps them quiet
 # below warning level and in the log's format.
@@ -284,6 +286,9 @@ class KafkaAdmin:
         }
 
     def committed(self, group: str, topics: Sequence[str]) -> dict[Position, int]:
+        # On a broker where no group ever was, this request ends the process inside the library.
+        if _OFFSETS_TOPIC not in self.topics():
+            return {}
         futures = self._admin.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group)], request_timeout=self._seconds
         )
