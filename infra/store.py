@@ -78,14 +78,18 @@ class Reader:
                 yield _checked(rest)
 
     def tables(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Iterator[Any]:
-        """The result as pyarrow tables."""
-        with (
-            self._sentences(),
-            self._client.query_arrow_stream(
-                sql, parameters=dict(parameters or {}), settings=self._settings
-            ) as stream,
-        ):
-            yield from stream
+        """The result as pyarrow tables; an empty result as one table without rows."""
+        import pyarrow
+
+        arguments: Any = {"parameters": dict(parameters or {}), "settings": self._settings}
+        with self._sentences():
+            num_tables = 0
+            with self._client.query_arrow_stream(sql, **arguments) as stream:
+                for batch in stream:
+                    num_tables += 1
+                    yield pyarrow.Table.from_batches([batch])
+            if not num_tables:
+                yield self._client.query_arrow(sql, **arguments)
 
     def close(self) -> None:
         """Give the connection back."""

@@ -1,0 +1,167 @@
+"""headrace export: steps, or whole trajectories with messages and rewards, as files."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+
+import typer
+
+from infra.cli.options import DataDir
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from infra.store import Reader
+
+_UNITS = {"m": 60, "h": 3600, "d": 86_400}
+#: Messages in the order in which the conversation ran; further attempts are left out.
+_TRAJECTORIES = """
+SELECT t.*, m.messages AS messages, r.rewards AS rewards
+FROM (SELECT * FROM trajectories WHERE {where}) AS t
+LEFT JOIN (
+    SELECT tenant_id, trajectory_id, arrayMap(
+        entry -> CAST(tuple(entry.5, entry.6, entry.7, entry.3) AS
+            Tuple(role String, body String, direction String, step_id String)),
+        arraySort(groupArray(
+            (step_index, started_at, step_id, (direction = 'output', position),
+             role, body, direction)
+        ))) AS messages
+    FROM messages
+    WHERE attempt_of IS NULL
+    GROUP BY tenant_id, trajectory_id
+) AS m USING (tenant_id, trajectory_id)
+LEFT JOIN (
+    SELECT tenant_id, trajectory_id, arraySort(groupArray(CAST(
+        tuple(reward_id, name, value, value_type, label, text, step_id, revision, final)
+        AS Tuple(reward_id String, name String, value Nullable(Float64), value_type String,
+            label Nullable(String), text Nullable(String), step_id Nullable(String),
+            revision Int64, final Bool)))) AS rewards
+    FROM rewards
+    WHERE NOT retracted
+    GROUP BY tenant_id, trajectory_id
+) AS r USING (tenant_id, trajectory_id)
+ORDER BY t.tenant_id, t.trajectory_id
+"""
+_STEPS = "SELECT * FROM steps WHERE {where} ORDER BY tenant_id, trajectory_id, step_index, step_id"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(export)
+
+
+def export(
+    what: Annotated[str, typer.Argument(help="trajectories or steps")] = "trajectories",
+    file_format: Annotated[
+        Literal["jsonl", "parquet"], typer.Option("--format", help="jsonl or parquet")
+    ] = "jsonl",
+    out: Annotated[Path | None, typer.Option(help="File to write. Default: output.")] = None,
+    where: Annotated[str, typer.Option(help="SQL condition over the columns of WHAT.")] = "",
+    since: Annotated[
+        str, typer.Option(help="Started since then: 90m, 24h, 7d or an ISO time.")
+    ] = "",
+    data_dir: DataDir = None,
+) -> None:
+    """Write redacted trajectories, each with messages and rewards, or steps."""
+    from infra.store import open_reader
+
+    if what not in ("trajectories", "steps"):
+        raise ConfigError("Export trajectories or steps.")
+    if file_format == "parquet" and out is None:
+        raise ConfigError("Parquet is binary: name a file with --out.")
+    condition = condition_of(where, since, datetime.now(UTC))
+    sql = (_TRAJECTORIES if what == "trajectories" else _STEPS).format(where=condition)
+    with open_reader(data_dir) as reader:
+        count = reader.rows(f"SELECT count() AS n FROM {what} WHERE {condition}")[0]["n"]  # noqa: S608 - the user's own condition, read-only
+        with _progress(count, shown=out is not None) as advance:
+            if file_format == "parquet":
+                _write_parquet(reader, sql, out, advance)
+            else:
+                _write_jsonl(reader, sql, out, advance)
+    if out is not None:
+        typer.echo(f"{count} {what} in {out}", err=True)
+
+
+def condition_of(where: str, since: str, now: datetime) -> str:
+    """Both conditions as SQL. ConfigError for a time that cannot be read."""
+    parts = [f"({where})"] if where.strip() else []
+    if since:
+        parts.append(f"started_at >= fromUnixTimestamp64Micro({_since(since, now)}, 'UTC')")
+    return " AND ".join(parts) or "true"
+
+
+def _since(text: str, now: datetime) -> int:
+    unit = _UNITS.get(text[-1:])
+    if unit and text[:-1].isdecimal():
+        start = now - timedelta(seconds=int(text[:-1]) * unit)
+    else:
+        try:
+            start = datetime.fromisoformat(text)
+        except ValueError:
+            raise ConfigError(
+                "--since takes 90m, 24h, 7d or an ISO time such as 2026-01-31."
+            ) from None
+        start = start if start.tzinfo else start.replace(tzinfo=UTC)
+    return int((start - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1))
+
+
+def _write_jsonl(
+    reader: "Reader", sql: str, out: Path | None, advance: "Callable[[int], None]"
+) -> None:
+    with _target(out) as file:
+        for line in reader.lines(sql, "JSONEachRow"):
+            if line:
+                file.write(line + b"\n")
+                advance(1)
+
+
+def _write_parquet(
+    reader: "Reader", sql: str, out: Path | None, advance: "Callable[[int], None]"
+) -> None:
+    import pyarrow.parquet
+
+    with _target(out) as file:
+        writer: Any = None
+        for table in reader.tables(sql):
+            writer = writer or pyarrow.parquet.ParquetWriter(file, table.schema)
+            writer.write_table(table)
+            advance(table.num_rows)
+        if writer is not None:
+            writer.close()
+
+
+@contextmanager
+def _target(out: Path | None) -> Iterator[BinaryIO]:
+    """Standard output, or a file that appears under its name only when it is complete."""
+    if out is None:
+        yield sys.stdout.buffer
+        return
+    part = out.with_name(f"{out.name}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+    except FileNotFoundError:
+        raise ConfigError(f"The directory of {out} does not exist.") from None
+    part.replace(out)
+
+
+def _progress(count: int, *, shown: bool) -> "AbstractContextManager[Callable[[int], None]]":
+    """A bar on standard error where a person watches and standard output is not the target."""
+    if not shown or not sys.stderr.isatty():
+        return nullcontext(lambda _: None)
+    return _bar(count)
+
+
+@contextmanager
+def _bar(count: int) -> Iterator["Callable[[int], None]"]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as progress:
+        task = progress.add_task("export", total=count)
+        yield lambda number: progress.advance(task, number)
