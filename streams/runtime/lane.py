@@ -138,9 +138,12 @@ class RecordLane:
         self._metrics = metrics
         self._max_held = max_held
         self._held: OrderedDict[tuple[str, int, int], _Held] = OrderedDict()
+        #: Partitions that were taken away while a batch was under way.
+        self._revoked: set[tuple[str, int]] = set()
 
     async def process(self, records: Sequence[Received]) -> list[Received]:
         """Handle `records` and what is overdue; the records that may be acknowledged now."""
+        self._revoked.clear()
         batch = _Batch(held=OrderedDict(self._held))
         for record in records:
             self._offer(record, batch)
@@ -148,11 +151,14 @@ class RecordLane:
         self._release_overdue(batch)
         await self._make_durable(batch)
         self._held = batch.held
+        for topic, partition in tuple(self._revoked):
+            self.forget(topic, partition)
         self._metrics.gauge("headrace_held_events").set(len(self._held))
         return batch.finished
 
     def forget(self, topic: str, partition: int) -> None:
         """Another worker owns the partition now and sees its unacknowledged records again."""
+        self._revoked.add((topic, partition))
         for key in [k for k in self._held if k[:2] == (topic, partition)]:
             del self._held[key]
 

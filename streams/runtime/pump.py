@@ -1,18 +1,22 @@
 """Between a Faust stream and a lane: a bounded inbox, batches, retries, acknowledgements."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import structlog
 
-from schemas.bus import Received
+from schemas.bus import Position, Received
 from schemas.errors import TransientError
 from schemas.telemetry import Metrics
 
 log = structlog.get_logger()
 
 MAX_RETRY_SECONDS = 30.0
+#: How long a rebalance waits for the batch under way.
+MAX_REVOKE_SECONDS = 30.0
 
 
 class Lane(Protocol):
@@ -54,13 +58,19 @@ class Pump:
         self._max_batch = max_batch
         self._linger_seconds = linger_seconds
         self._idle_seconds = idle_seconds
-        self._inbox: asyncio.Queue[tuple[Received, Any]] = asyncio.Queue(maxsize=2 * max_batch)
+        self._inbox: asyncio.Queue[_Entry] = asyncio.Queue(maxsize=2 * max_batch)
         self._events: dict[tuple[str, int, int], Any] = {}
+        #: How often each partition was taken away. What came in before the last time is stale.
+        self._revocations: Counter[Position] = Counter()
+        self._at_rest = asyncio.Event()
+        self._at_rest.set()
 
     async def feed(self, events: AsyncIterator[Any]) -> None:
         """Put a stream's events into the inbox; waits while it is full."""
         async for event in events:
-            await self._inbox.put((received(event), event))
+            record = received(event)
+            tenure = self._revocations[record.topic, record.partition]
+            await self._inbox.put(_Entry(record, event, tenure))
 
     async def run(self) -> None:
         """Process batches until cancelled. A bug raises; the caller stops the process."""
@@ -69,22 +79,33 @@ class Pump:
             with self._metrics.histogram("headrace_batch_seconds", group=self._group).time():
                 finished = await self._process(batch)
                 for record in finished:
-                    event = self._events.pop((record.topic, record.partition, record.offset), None)
+                    event = self._events.pop(_coordinates(record), None)
                     if event is not None:
                         await self._acknowledge(event)
 
-    def forget(self, topic: str, partition: int) -> None:
-        """Drop what belongs to a revoked partition: its new owner reads it again."""
-        self._lane.forget(topic, partition)
-        for key in [k for k in self._events if k[:2] == (topic, partition)]:
+    async def forget(self, positions: Collection[Position]) -> None:
+        """Drop what belongs to revoked partitions: their new owner reads it again.
+
+        Returns once the attempt that is under way has ended, so that the new owner recovers the
+        state that it wrote. Waits `MAX_REVOKE_SECONDS` at most.
+        """
+        for topic, partition in positions:
+            self._revocations[topic, partition] += 1
+            self._lane.forget(topic, partition)
+        for key in [k for k in self._events if k[:2] in positions]:
             del self._events[key]
+        try:
+            async with asyncio.timeout(MAX_REVOKE_SECONDS):
+                await self._at_rest.wait()
+        except TimeoutError:
+            log.warning("revoked_during_a_batch", group=self._group, seconds=MAX_REVOKE_SECONDS)
 
     async def _take(self) -> list[Received]:
         """A batch, or an empty one after a moment so that holds can run out."""
         batch: list[Received] = []
         try:
             async with asyncio.timeout(self._idle_seconds):
-                batch.append(self._remember(await self._inbox.get()))
+                batch += self._remember(await self._inbox.get())
         except TimeoutError:
             return batch
         loop = asyncio.get_running_loop()
@@ -92,26 +113,48 @@ class Pump:
         while len(batch) < self._max_batch and (left := deadline - loop.time()) > 0:
             try:
                 async with asyncio.timeout(left):
-                    batch.append(self._remember(await self._inbox.get()))
+                    batch += self._remember(await self._inbox.get())
             except TimeoutError:
                 break
         return batch
 
-    def _remember(self, entry: tuple[Received, Any]) -> Received:
-        record, event = entry
-        self._events[record.topic, record.partition, record.offset] = event
-        return record
+    def _remember(self, entry: "_Entry") -> list[Received]:
+        """The record, unless its partition was taken away since it came in."""
+        record = entry.record
+        if entry.tenure != self._revocations[record.topic, record.partition]:
+            return []
+        self._events[_coordinates(record)] = entry.event
+        return [record]
 
     async def _process(self, batch: list[Received]) -> list[Received]:
         wait = 0.0
         while True:
             try:
-                return await self._lane.process(batch)
+                self._at_rest.clear()
+                # A partition may have been taken away while the batch waited for its next attempt.
+                return await self._lane.process(
+                    [r for r in batch if _coordinates(r) in self._events]
+                )
             except TransientError as error:
                 wait = min(MAX_RETRY_SECONDS, max(2 * wait, error.retry_after_seconds))
                 self._metrics.counter("headrace_retries", group=self._group).inc()
                 log.warning("batch_waits", group=self._group, why=str(error), seconds=wait)
-                await asyncio.sleep(wait)
+            finally:
+                self._at_rest.set()
+            await asyncio.sleep(wait)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A record in the inbox, its Faust event, and how often its partition had been revoked."""
+
+    record: Received
+    event: Any
+    tenure: int
+
+
+def _coordinates(record: Received) -> tuple[str, int, int]:
+    return record.topic, record.partition, record.offset
 
 
 def received(event: Any) -> Received:

@@ -180,9 +180,7 @@ class Shell:
 
     async def _forget(self, _app: Any, revoked: Any, **_kwargs: Any) -> None:
         for pump, inputs in self._pumps:
-            for tp in revoked:
-                if tp.topic in inputs:
-                    pump.forget(tp.topic, tp.partition)
+            await pump.forget({(tp.topic, tp.partition) for tp in revoked if tp.topic in inputs})
 
 
 def _guarded(coroutine: Callable[[], Any]) -> Callable[[], Any]:

@@ -1,0 +1,364 @@
+"""The order of durability, the four outcomes, holds: record by record, without a broker."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas import topics
+from schemas.bus import Delivery, Producer, Received, Record
+from schemas.bus.api import OnDelivery
+from schemas.bus.memory import MemoryBus
+from schemas.clock import ManualClock
+from schemas.errors import (
+    ConfigError,
+    PermanentError,
+    QuarantineError,
+    Reason,
+    TransientError,
+)
+from streams.runtime import Effects, Hold, State, crashes
+from streams.runtime.crashes import CrashLedger
+from tests.unit.runtime_harness import (
+    START,
+    DictTable,
+    events_of,
+    lane_over,
+    memory_bus,
+    records_of,
+)
+
+OUT = topics.STEPS
+CHANGELOG = DictTable.changelog
+
+
+def record(offset: int, value: str = "ok", key: bytes = b"k", partition: int = 0) -> Received:
+    return Received(topics.RAW_EVENTS, partition, offset, key, value.encode())
+
+
+class Appending:
+    """Keeps the offsets seen under a key, in order, each once; repeats its output when asked."""
+
+    def handle(self, record: Received, state: State, *, overdue: bool) -> Effects | Hold:
+        match record.value:
+            case b"broken":
+                raise PermanentError(Reason.WRONG_TYPE, "name")
+            case b"unsure":
+                raise QuarantineError(Reason.DETECTOR_TIMEOUT)
+            case b"later":
+                raise TransientError("the store is away")
+            case b"bug":
+                raise ZeroDivisionError("alice@example.com")
+            case b"waits" if not overdue and state.get("open") is None:
+                return Hold(5.0)
+            case b"delete":
+                return Effects(state=(("k", None),))
+            case b"opens":
+                return Effects(state=(("open", b"yes"),))
+        key = (record.key or b"").decode()
+        seen = [*filter(None, (state.get(key) or b"").decode().split(","))]
+        offset = str(record.offset)
+        changed = seen if offset in seen else [*seen, offset]
+        output = Record(OUT, record.key, f"{key}:{offset}".encode())
+        return Effects((output,), ((key, ",".join(changed).encode()),))
+
+
+class Failing:
+    """A producer that fails the sends whose numbers are given, by raising or by its report."""
+
+    def __init__(self, inner: Producer, fails: set[int], *, by_report: bool) -> None:
+        self._inner = inner
+        self._fails = fails
+        self._by_report = by_report
+        self.num_sent = 0
+
+    def send(self, record: Record, on_delivery: OnDelivery) -> None:
+        self.num_sent += 1
+        if self.num_sent not in self._fails:
+            self._inner.send(record, on_delivery)
+        elif self._by_report:
+            on_delivery(Delivery(record.topic, error=TransientError("lost")))
+        else:
+            raise TransientError("full")
+
+    def flush(self, timeout_seconds: float) -> int:
+        return self._inner.flush(timeout_seconds)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class World:
+    """A lane over a memory bus, and everything it can touch."""
+
+    def __init__(self, folder: Path, fails: Sequence[int] = (), *, by_report: bool = True) -> None:
+        self.bus: MemoryBus = memory_bus(2)
+        self.table = DictTable()
+        self.clock = ManualClock(START)
+        self.producer = Failing(self.bus.producer("t"), set(fails), by_report=by_report)
+        self.crashes = CrashLedger(folder / "crashes.json")
+        self._folder = folder
+
+    def lane(self, **options: Any) -> Any:
+        arguments = {"table": self.table, "producer": self.producer, "clock": self.clock,
+                     "crashes": self.crashes}  # fmt: skip
+        return lane_over(self.bus, Appending(), self._folder, **{**arguments, **options})
+
+    def values(self, topic: str) -> list[bytes | None]:
+        return [found.value for found in records_of(self.bus, topic)]
+
+    def ids(self, topic: str) -> set[bytes | None]:
+        """Keys: a dead letter's is derived from where its record lies."""
+        return {found.key for found in records_of(self.bus, topic)}
+
+
+@pytest.mark.parametrize("by_report", [True, False])
+@pytest.mark.parametrize("failing", [1, 2, 3, 4])
+async def test_whatever_send_fails_nothing_is_acknowledged_nor_remembered_and_the_retry_succeeds(
+    tmp_path: Path, failing: int, by_report: bool
+) -> None:
+    world = World(tmp_path, [failing], by_report=by_report)
+    lane = world.lane()
+    batch = [record(0, key=b"a"), record(1, key=b"b")]  # two outputs, then two state changes
+    with pytest.raises(TransientError):
+        await lane.process(batch)
+    assert world.table.rows == {}
+    if failing <= 2:
+        assert world.values(CHANGELOG) == []  # no state is written before its outputs are safe
+    assert await lane.process(batch) == batch
+    assert world.table.rows == {"a": b"0", "b": b"1"}
+    assert set(world.values(OUT)) == {b"a:0", b"b:1"}
+    assert world.values(CHANGELOG)[-2:] == [b"0", b"1"]
+
+
+async def test_later_records_of_a_batch_see_the_state_of_earlier_ones(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    await world.lane().process([record(0), record(1), record(2)])
+    assert world.table.rows == {"k": b"0,1,2"}
+    assert world.values(CHANGELOG) == [b"0,1,2"]  # one write a key and batch
+
+
+async def test_deleting_writes_a_tombstone(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    lane = world.lane()
+    await lane.process([record(0)])
+    await lane.process([record(1, "delete")])
+    assert world.table.rows == {}
+    assert world.values(CHANGELOG) == [b"0", None]
+
+
+async def test_a_broken_record_becomes_a_dead_letter_without_its_text(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    batch = [record(6, "broken"), record(7)]
+    assert await world.lane().process(batch) == batch
+    [letter] = events_of(world.bus, topics.dead_letter_topic(topics.RAW_EVENTS))
+    assert (letter.source.topic, letter.source.partition, letter.source.offset) == (
+        topics.RAW_EVENTS, 0, 6,
+    )  # fmt: skip
+    assert (letter.reason, letter.field, letter.num_bytes) == ("wrong_type", "name", 6)
+    assert b"broken" not in (world.values(topics.dead_letter_topic(topics.RAW_EVENTS))[0] or b"")
+    assert world.values(OUT) == [b"k:7"]
+
+
+async def test_a_dead_letter_that_cannot_be_written_is_retried(tmp_path: Path) -> None:
+    world = World(tmp_path, [1])
+    lane = world.lane()
+    with pytest.raises(TransientError):
+        await lane.process([record(0, "broken")])
+    assert await lane.process([record(0, "broken")]) == [record(0, "broken")]
+    assert len(world.values(topics.dead_letter_topic(topics.RAW_EVENTS))) == 1
+
+
+async def test_what_redaction_is_unsure_of_goes_to_quarantine_whole(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    assert await world.lane().process([record(3, "unsure")])
+    [event] = events_of(world.bus, topics.QUARANTINE)
+    assert (event.reason, event.value, event.source.offset) == ("detector_timeout", b"unsure", 3)
+    assert world.values(OUT) == []
+
+
+async def test_a_transient_failure_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with pytest.raises(TransientError):
+        await world.lane().process([record(0), record(1, "later")])
+    assert world.table.rows == {}
+    assert world.values(OUT) == []
+
+
+async def test_a_bug_stops_three_times_and_is_a_dead_letter_then(tmp_path: Path) -> None:
+    for attempt in range(3):
+        world = World(tmp_path)  # the process is gone; the ledger is on disk
+        with pytest.raises(ZeroDivisionError):
+            await world.lane().process([record(0), record(1, "bug")])
+        assert world.values(OUT) == [], attempt
+    world = World(tmp_path)
+    batch = [record(0), record(1, "bug"), record(2)]
+    assert await world.lane().process(batch) == batch
+    [letter] = events_of(world.bus, topics.dead_letter_topic(topics.RAW_EVENTS))
+    assert (letter.reason, letter.source.offset) == ("bug", 1)
+    assert world.values(OUT) == [b"k:0", b"k:2"]
+    assert "alice" not in (tmp_path / "crashes.json").read_text()
+
+
+def test_the_crash_ledger_is_bounded_and_forgets_the_oldest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crashes, "MAX_REMEMBERED", 5)
+    path = tmp_path / "deep" / "crashes.json"
+    ledger = CrashLedger(path)
+    for offset in range(6):
+        ledger.add(("t", 0, offset))
+    again = CrashLedger(path)
+    assert again.count(("t", 0, 0)) == 0
+    assert again.count(("t", 0, 5)) == 1
+
+
+async def test_an_output_that_the_broker_refuses_for_good_is_a_bug(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.bus.max_record_bytes = 2
+    with pytest.raises(RuntimeError, match=r"refused an output of streams\.redaction"):
+        await world.lane().process([record(0)])
+
+
+async def test_a_missing_topic_is_a_configuration_error(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.bus.admin().delete_topics([OUT])
+    with pytest.raises(ConfigError):
+        await world.lane().process([record(0)])
+
+
+# --- holds -----------------------------------------------------------------------------------
+
+
+async def test_a_held_record_is_not_acknowledged_until_the_one_it_waits_for_came(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    lane = world.lane()
+    assert await lane.process([record(0, "waits")]) == []
+    other = record(1, "opens", key=b"other")
+    assert await lane.process([other]) == [other]  # another key wakes nobody
+    opens = record(2, "opens")
+    assert await lane.process([opens]) == [opens, record(0, "waits")]
+    assert world.table.rows["k"] == b"0"
+
+
+async def test_a_hold_runs_out_and_the_record_is_handled_all_the_same(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    lane = world.lane()
+    assert await lane.process([record(0, "waits")]) == []
+    world.clock.advance(timedelta(seconds=4.9))
+    assert await lane.process([]) == []
+    world.clock.advance(timedelta(seconds=0.1))
+    assert await lane.process([]) == [record(0, "waits")]
+    assert await lane.process([]) == []
+
+
+async def test_no_more_than_so_many_are_held(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    waiting = [record(i, "waits", key=f"{i}".encode()) for i in range(5)]
+    assert await world.lane(max_held=3).process(waiting) == waiting[:2]
+
+
+async def test_a_failed_attempt_does_not_lose_or_lengthen_a_hold(tmp_path: Path) -> None:
+    world = World(tmp_path, [1])
+    lane = world.lane()
+    await lane.process([record(0, "waits")])
+    world.clock.advance(timedelta(seconds=5))
+    with pytest.raises(TransientError):
+        await lane.process([])
+    assert await lane.process([]) == [record(0, "waits")]
+
+
+async def test_held_records_of_a_revoked_partition_are_forgotten(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    lane = world.lane()
+    await lane.process([record(0, "waits", key=b"a"), record(0, "waits", key=b"b", partition=1)])
+    lane.forget(topics.RAW_EVENTS, 0)
+    world.clock.advance(timedelta(seconds=5))
+    assert [found.partition for found in await lane.process([])] == [1]
+
+
+async def test_a_revocation_during_a_batch_is_not_undone_by_the_batch(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    lane = world.lane()
+    await lane.process([record(0, "waits")])
+
+    class Revoking(Failing):
+        def send(self, record: Record, on_delivery: OnDelivery) -> None:
+            lane.forget(topics.RAW_EVENTS, 0)
+            super().send(record, on_delivery)
+
+    lane._producer = Revoking(world.bus.producer("t"), set(), by_report=True)
+    await lane.process([record(1, key=b"other")])
+    world.clock.advance(timedelta(seconds=5))
+    assert await lane.process([]) == []
+
+
+# --- any failure, anywhere ---------------------------------------------------------------------
+
+
+@given(
+    values=st.lists(st.sampled_from(["ok", "ok", "broken", "unsure", "waits"]), max_size=8),
+    keys=st.lists(st.sampled_from([b"a", b"b"]), min_size=8, max_size=8),
+    fails=st.sets(st.integers(1, 30), max_size=12),
+    sizes=st.lists(st.integers(1, 4), min_size=8, max_size=8),
+    by_report=st.booleans(),
+)
+@settings(max_examples=150, deadline=None)
+async def test_whatever_fails_every_record_has_its_effect_and_repeats_change_nothing(
+    values: list[str], keys: list[bytes], fails: set[int], sizes: list[int], by_report: bool,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:  # fmt: skip
+    folder = tmp_path_factory.mktemp("lane")
+    records = [
+        record(i, value, key)
+        for i, (value, key) in enumerate(zip(values, keys[: len(values)], strict=True))
+    ]
+    world = World(folder, list(fails), by_report=by_report)
+    once, often = World(folder), world
+    await settle(once, records, [len(records) or 1])
+    await settle(often, records, sizes)
+    await settle(often, records, sizes, start_anew=True)  # acknowledged, but the commit was lost
+    assert often.table.rows == once.table.rows
+    assert set(often.values(OUT)) == set(once.values(OUT))
+    for topic in (topics.QUARANTINE, topics.dead_letter_topic(topics.RAW_EVENTS)):
+        assert often.ids(topic) == once.ids(topic)
+    assert replayed_changelog(often) == often.table.rows
+
+
+async def settle(
+    world: World, records: list[Received], sizes: list[int], *, start_anew: bool = False
+) -> None:
+    """Process everything as the pump would: the same batch again after a transient failure."""
+    lane = world.lane()
+    acknowledged: set[int] = set()
+    position = 0
+    for size in [*sizes, len(records)]:
+        batch, position = records[position : position + size], position + size
+        acknowledged |= {done.offset for done in await until_it_succeeds(lane, batch)}
+    world.clock.advance(timedelta(seconds=10))
+    acknowledged |= {done.offset for done in await until_it_succeeds(lane, [])}
+    assert acknowledged == {one.offset for one in records}, start_anew
+
+
+async def until_it_succeeds(lane: Any, batch: list[Received]) -> list[Received]:
+    for _ in range(50):
+        try:
+            done: list[Received] = await lane.process(batch)
+        except TransientError:
+            continue
+        return done
+    raise AssertionError("the batch never succeeded")
+
+
+def replayed_changelog(world: World) -> dict[str, bytes]:
+    """The table as a recovery from the changelog makes it."""
+    rows: dict[str, bytes] = {}
+    for change in records_of(world.bus, CHANGELOG):
+        rows[(change.key or b"").decode()] = change.value or b""
+    return {key: value for key, value in rows.items() if value}
