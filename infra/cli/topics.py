@@ -108,16 +108,17 @@ def _print(states: list[TopicState]) -> None:
     from rich.table import Table
 
     table = Table(header_style="bold")
-    for name in ("topic", "content", "partitions", "records", "text", "lag of each group"):
+    for name in ("topic", "partitions", "records", "text", "records to read"):
         numeric = name in ("partitions", "records")
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for state in states:
-        lag = ", ".join(f"{g}: {'not started' if n is None else n}" for g, n in state.lag.items())
+        lag = "\n".join(f"{g} {'(new)' if n is None else n}" for g, n in state.lag.items())
         text = "original" if state.holds_original_text else "redacted"
         partitions = str(state.num_partitions) if state.exists else "missing"
         records = f"{state.num_records:,}"
-        table.add_row(state.name, state.content, partitions, records, text, lag)
+        table.add_row(state.name, partitions, records, text, lag)
     console = Console()
     console.print(table)
+    console.print("(new): the group has committed nothing yet. Contents: docs/topics.md")
     if not all(state.exists for state in states):
         console.print("Missing topics are created by `headrace up`.")
