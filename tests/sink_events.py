@@ -1,0 +1,250 @@
+"""A small day of events with something of everything that the tables hold. Own making."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from schemas.atdp.internal import (
+    AuditEvent,
+    DeadLetter,
+    Quarantined,
+    RewardRef,
+    Sample,
+    TrajectorySummary,
+)
+from schemas.atdp.types import (
+    ActionResult,
+    Coordinates,
+    Gap,
+    Governance,
+    Lineage,
+    Message,
+    ModelVersion,
+    Observation,
+    Outcome,
+    RedactedSpan,
+    RedactionStatus,
+    Reward,
+    RewardKind,
+    RewardStatus,
+    Step,
+    Usage,
+    VersionSpan,
+)
+from schemas.ids import derive_id
+
+NOON = datetime(2026, 3, 14, 12, 0, 0, 250_001, tzinfo=UTC)
+PLACEHOLDER = "<EMAIL_ADDRESS:7f3a>"
+
+
+def message(role: str, content: str, **fields: Any) -> Message:
+    """A chat message whose body is JSON, as the dialect has it."""
+    body = {"role": role, "content": content, **fields}
+    return Message(role=role, body=json.dumps(body, ensure_ascii=False))
+
+
+def step(
+    tenant: str,
+    trajectory: str = "t-0",
+    index: int = 0,
+    *,
+    started_at: datetime | None = None,
+    new_messages: tuple[Message, ...] = (),
+    output: tuple[Message, ...] = (),
+    **fields: Any,
+) -> Step:
+    """The `index`-th step of a trajectory, each a minute after the one before."""
+    begun = started_at or NOON + timedelta(minutes=index)
+    name = f"{trajectory}-s{index}"
+    values: dict[str, Any] = {
+        "step_id": name,
+        "event_id": derive_id("event", tenant, name),
+        "tenant_id": tenant,
+        "trajectory_id": trajectory,
+        "agent_id": "booking" if trajectory < "t-3" else "support",
+        "task_key": f"task-{trajectory[-1]}",
+        "dialect": "openai-chat",
+        "started_at": begun,
+        "ended_at": begun + timedelta(milliseconds=900),
+        "response_id": f"chatcmpl-{name}",
+        "lineage": Lineage(
+            parent_step_id=f"{trajectory}-s{index - 1}" if index else None, step_index=index
+        ),
+        "observation": Observation(
+            new_messages=new_messages or (message("user", f"Move booking {index} to Friday."),),
+            context_messages=2 * index + 1,
+        ),
+        "action_and_result": ActionResult(
+            output=output or (message("assistant", f"Booking {index} is moved. ✔"),),
+            token_ids=(11, 12, 13),
+            logprobs=(-0.5, -0.25, -0.125),
+            finish_reason="stop",
+            http_status=200,
+            latency_ms=900.0 + 100 * index,
+            first_byte_ms=120.0,
+            usage=Usage(prompt_tokens=100 + index, completion_tokens=3),
+        ),
+        "model_version": ModelVersion(requested_model="small", model="small-1", policy_version=3),
+        "raw_digest": derive_id("raw", tenant, name),
+        "source": Coordinates(topic="raw.events.v1", partition=0, offset=index),
+    }
+    return Step(**{**values, **fields})
+
+
+def reward(tenant: str, trajectory: str = "t-0", **fields: Any) -> Reward:
+    """A number for a whole trajectory, an hour later."""
+    values: dict[str, Any] = {
+        "reward_id": derive_id("reward", tenant, trajectory, str(fields.get("step_id"))),
+        "tenant_id": tenant,
+        "trajectory_id": trajectory,
+        "name": "resolved",
+        "kind": RewardKind.SCALAR,
+        "value": 1.0,
+        "rater_id": "desk",
+        "occurred_at": NOON + timedelta(hours=1),
+        "received_at": NOON + timedelta(hours=1, seconds=2),
+        "digest": derive_id("digest", trajectory),
+    }
+    return Reward(**{**values, **fields})
+
+
+def summary(tenant: str, trajectory: str, num_steps: int, **fields: Any) -> TrajectorySummary:
+    """A closed trajectory."""
+    values: dict[str, Any] = {
+        "trajectory_id": trajectory,
+        "tenant_id": tenant,
+        "task_key": f"task-{trajectory[-1]}",
+        "agent_id": "booking" if trajectory < "t-3" else "support",
+        "num_steps": num_steps,
+        "num_rewards": 1,
+        "started_at": NOON,
+        "last_step_at": NOON + timedelta(minutes=num_steps - 1, milliseconds=900),
+        "reward": 1.0,
+        "reward_status": RewardStatus.FINAL,
+        "reward_policy": "latest_final/1",
+        "outcome": "complete",
+        "first_policy_version": 3,
+        "last_policy_version": 3,
+        "closed_at": NOON + timedelta(minutes=30),
+        "close_reason": "event",
+    }
+    return TrajectorySummary(**{**values, **fields})
+
+
+def redacted_step(tenant: str, trajectory: str) -> Step:
+    """A first step whose user message held an address; token ids are withheld for it."""
+    return step(
+        tenant,
+        trajectory,
+        0,
+        new_messages=(
+            message("system", "You book flights."),
+            message("user", f"Write to {PLACEHOLDER}, please."),
+        ),
+        output=(
+            message(
+                "assistant",
+                "",
+                tool_calls=[
+                    {
+                        "id": "call_1",
+                        "type": "function",
+                        "function": {"name": "send", "arguments": f'{{"to": "{PLACEHOLDER}"}}'},
+                    }
+                ],
+            ),
+        ),
+        governance=Governance(
+            data_classes=("EMAIL_ADDRESS",),
+            redaction_status=RedactionStatus.REDACTED,
+            redaction_policy_version="default/1",
+            redactions=(
+                _span("new_messages/1/content", 9, 26),
+                _span("output/0/tool_calls/0/function/arguments/to", 0, 17),
+            ),
+        ),
+        gaps=(Gap(field="token_ids", reason="withheld_after_redaction"),),
+    )
+
+
+def _span(path: str, start: int, end: int) -> RedactedSpan:
+    return RedactedSpan(
+        path=path, kind="EMAIL_ADDRESS", start=start, end=end, placeholder=PLACEHOLDER
+    )
+
+
+def day(tenant: str) -> list[Any]:
+    """Five trajectories, one reward that waits for its step, and what went wrong."""
+    events: list[Any] = []
+    for number in range(5):
+        name = f"t-{number}"
+        events += [redacted_step(tenant, name)] + [step(tenant, name, i) for i in range(1, 4)]
+        good = number % 2 == 0
+        events.append(reward(tenant, name, value=float(good), final=True))
+        events.append(summary(tenant, name, 4, reward=float(good)))
+        events.append(_sample(tenant, name, float(good)))
+    events += [_slow_step(tenant), _crashed_step(tenant), _retry(tenant)]
+    events.append(reward(tenant, "t-1", step_id="t-1-s2", name="polite", value=True))
+    events.append(
+        reward(tenant, "t-2", step_id="t-2-s1", name="tone", kind=RewardKind.CRITIQUE,
+               value=None, text="Too short.", revision=2, occurred_at=NOON + timedelta(days=9))
+    )  # fmt: skip
+    events.append(reward(tenant, "t-9", step_id="t-9-s0", name="early"))
+    return events + _faults(tenant)
+
+
+def _slow_step(tenant: str) -> Step:
+    return step(
+        tenant, "t-3", 4,
+        model_version=ModelVersion(
+            model="small-1", policy_version=4,
+            spans=(
+                VersionSpan(start=2, end=3, policy_version=4),
+                VersionSpan(start=0, end=2, policy_version=3),
+            ),
+        ),
+        outcome=Outcome.TIMEOUT,
+        action_and_result=ActionResult(error_class="upstream_stalled", latency_ms=60_000.0,
+                                       attempts=2),
+    )  # fmt: skip
+
+
+def _crashed_step(tenant: str) -> Step:
+    gaps = (Gap(field="action_and_result.output", reason="gateway_crashed"),)
+    return step(tenant, "t-4", 4, outcome=Outcome.GATEWAY_CRASHED, gaps=gaps)
+
+
+def _retry(tenant: str) -> Step:
+    lineage = Lineage(parent_step_id="t-0-s2", step_index=3, attempt_of="t-0-s3")
+    return step(tenant, "t-0", 3, step_id="t-0-s3-again", lineage=lineage)
+
+
+def _sample(tenant: str, trajectory: str, value: float) -> Sample:
+    step_ids = tuple(f"{trajectory}-s{index}" for index in range(4))
+    reward_id = derive_id("reward", tenant, trajectory, "None")
+    return Sample(
+        sample_id=derive_id("sample", tenant, trajectory), tenant_id=tenant,
+        trajectory_id=trajectory, task_key=f"task-{trajectory[-1]}", step_ids=step_ids,
+        rewards=(RewardRef(reward_id=reward_id, revision=1),), reward=value,
+        reward_policy="latest_final/1", reward_status=RewardStatus.FINAL,
+        reasons=("not_eligible",), oldest_policy_version=3, newest_policy_version=3,
+        closed_at=NOON + timedelta(minutes=30),
+    )  # fmt: skip
+
+
+def _faults(tenant: str) -> list[Any]:
+    source = Coordinates(topic="raw.events.v1", partition=2, offset=17)
+    return [
+        DeadLetter(
+            dead_letter_id=derive_id("dead", tenant), group="streams.redaction", source=source,
+            reason="undecodable", num_bytes=8, tenant_id=tenant, occurred_at=NOON,
+        ),
+        Quarantined(
+            quarantine_id=derive_id("quarantine", tenant), tenant_id=tenant, source=source,
+            reason="detector_timeout", occurred_at=NOON, value=b"the original of Ada Byron",
+        ),
+        AuditEvent(
+            audit_id=derive_id("audit", tenant), actor="operator", action="replay.started",
+            subject="streams.redaction", details='{"epoch": 1}', occurred_at=NOON,
+        ),
+    ]  # fmt: skip
