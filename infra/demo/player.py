@@ -23,7 +23,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from infra.demo.casting import Casting
 from infra.demo.conversations import Conversation
 from infra.demo.draft import Message
-from infra.demo.ledger import Call, Ledger, RewardPlan, plan_rewards, reward_posts
+from infra.demo.ledger import Call, Ledger, RewardPlan, RewardPost, plan_rewards, reward_posts
 from infra.demo.recorded import assistant_message
 from infra.demo.upstream import MODEL
 from schemas.errors import TransientError
@@ -63,23 +63,28 @@ class Player:
         seed: int,
         concurrency: int,
         on_call: Callable[[Call], None] = lambda _call: None,
+        some_rewards_early: bool = True,
     ) -> None:
         self._target = target
         self._conversations = conversations
         self._casting = Casting(conversations)
         self._rng = random.Random(seed)
-        self._plan = self._plan_rewards()
+        self._plan = self._plan_rewards(early=some_rewards_early)
         self._limit = asyncio.Semaphore(concurrency)
         self._on_call = on_call
         planted = {item: None for talk in conversations for item in talk.planted}
         self.ledger = Ledger(planted=tuple(planted))
 
-    def _plan_rewards(self) -> RewardPlan:
-        alone = [
-            item.conversation_id
-            for index, item in enumerate(self._conversations)
-            if self._casting.ends_alone(index)
-        ]
+    def _plan_rewards(self, *, early: bool) -> RewardPlan:
+        alone = (
+            []
+            if not early
+            else [
+                item.conversation_id
+                for index, item in enumerate(self._conversations)
+                if self._casting.ends_alone(index)
+            ]
+        )
         return plan_rewards(self._conversations, alone, self._rng)
 
     async def play(self) -> None:
@@ -170,6 +175,12 @@ class Player:
 
     def _is_late(self, talk: Conversation) -> bool:
         return talk.conversation_id not in self._plan.early
+
+    async def send_again(self, posts: Sequence[RewardPost]) -> None:
+        """Send rewards that were sent before once more, unchanged."""
+        async with _feedback_session() as http:
+            for post in posts:
+                await self._post(http, post.body())
 
     async def _reward(
         self, http: aiohttp.ClientSession, talk: Conversation, target: dict[str, str]

@@ -14,6 +14,8 @@ from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+from pydantic import BaseModel
+
 from infra.cli.keys import make_key, publish_key
 from infra.demo.phases import Progress
 from infra.demo.player import Target
@@ -100,8 +102,9 @@ def _launched(data_dir: Path, upstream_port: int, progress: Progress) -> Stage:
     os.environ["HEADRACE_CONFIG"] = str(config)
     settings = load_settings(data_dir=data_dir)
     progress.begin("starting Kafka, ClickHouse, gateway and processors", None)
-    launch(settings, free_stack_ports(), lambda _child: None)
+    launch(settings, free_stack_ports(settings), lambda _child: None)
     progress.end()
+    progress.begin("making keys", None)
     settings = find_settings(data_dir)
     bus = KafkaBus(settings.kafka.bootstrap_servers)
     agent_key, agent_record = make_key(TENANT, ("capture",), agent_id="demo-agent")
@@ -110,24 +113,26 @@ def _launched(data_dir: Path, upstream_port: int, progress: Progress) -> Stage:
         publish_key(bus, record)
     url = f"http://{settings.gateway.host}:{settings.gateway.port}"
     _wait_for_key(url, feedback_key)
+    progress.end()
     return Stage(settings, bus, Target(url, agent_key, feedback_key))
 
 
-def free_stack_ports() -> Ports:
-    """The usual ports where they are free, else others close by."""
-    usual = Ports()
+def free_stack_ports(settings: Settings) -> Ports:
+    """The usual ports where they are free, else others close by; ports that were set stay."""
+    usual = Ports.from_settings(settings)
     taken: set[int] = set()
 
-    def choose(port: int) -> int:
-        chosen = port if is_free(port) else alternative_to(port, avoid=frozenset(taken))
+    def choose(port: int, section: BaseModel | None = None) -> int:
+        is_set = section is not None and "port" in section.model_fields_set
+        chosen = port if is_set or is_free(port) else alternative_to(port, avoid=frozenset(taken))
         taken.add(chosen)
         return chosen
 
     return Ports(
         kafka=choose(usual.kafka),
         kafka_controller=choose(usual.kafka_controller),
-        clickhouse=choose(usual.clickhouse),
-        gateway=choose(usual.gateway),
+        clickhouse=choose(usual.clickhouse, settings.clickhouse),
+        gateway=choose(usual.gateway, settings.gateway),
     )
 
 
