@@ -1,5 +1,6 @@
 """The bus on a real broker, through librdkafka. The only importer of confluent_kafka."""
 
+import functools
 import logging
 import threading
 import time
@@ -239,7 +240,17 @@ class KafkaAdmin:
             self._result(future, ignore=KafkaError.TOPIC_ALREADY_EXISTS)
         names = [t.name for t in missing]
         self._wait(lambda: set(names) <= set(self.topics()))
+        for name in names:
+            self._wait(functools.partial(self._is_led, name))
         return names
+
+    def _is_led(self, name: str) -> bool:
+        """A new topic shows in the metadata before its partitions have leaders that answer."""
+        try:
+            self.watermarks(name)
+        except TransientError:
+            return False
+        return True
 
     def delete_topics(self, names: Sequence[str]) -> None:
         existing = [name for name in names if name in self.topics()]

@@ -183,6 +183,27 @@ def test_three_shuffles_and_a_kill_end_alike(bench: Bench) -> None:
     assert len(said[0]) == 25
 
 
+def test_a_second_worker_shares_the_partitions_and_takes_over(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant = f"workers-{uuid7()}"
+    day = _day(11, tenant, 30)
+    random.Random(1).shuffle(day)
+    third = len(day) // 3
+    with bench.processor():
+        bench.publish(day[:third])
+        bench.wait(lambda: bench.says(_expected(day[:third])))
+        monkeypatch.setenv("HEADRACE_DATA_DIR", str(tmp_path / "second"))
+        with bench.processor() as second:
+            bench.wait((tmp_path / "second/run/streams.assembly.ready").exists)
+            bench.publish(day[third : 2 * third])
+            bench.wait(lambda: bench.says(_expected(day[: 2 * third])))
+            second.kill()
+            second.wait()
+            bench.publish(day[2 * third :])
+            bench.wait(lambda: bench.says(_expected(day)))
+
+
 def test_rewards_before_and_after_closing_doubled_corrected_and_taken_back(bench: Bench) -> None:
     where = (f"late-{uuid7()}", "t")
     events: list[Any] = []
