@@ -32,6 +32,7 @@ GROUP = "inference.gateway"
 _MAX_IN_FLIGHT = 1_000
 _MAX_IN_FLIGHT_BYTES = 64 * 1024**2
 _IDLE_SECONDS = 0.05
+_ROUND_SECONDS = 0.02
 _ADOPT_SECONDS = 15.0
 _MAX_PAUSE_SECONDS = 5.0
 #: Longer than the producer's own delivery timeout: a report that is missing then never comes.
@@ -111,7 +112,10 @@ class Publisher:
             self.caught_up_at = None if self.num_waiting else self._sources[0].caught_up_at
             if not progressed:
                 self._spool.wake.wait(_IDLE_SECONDS)
-                self._spool.wake.clear()
+            # Events that come close together are taken in one round: each round competes with
+            # the relay for the interpreter.
+            self._stopping.wait(_ROUND_SECONDS)
+            self._spool.wake.clear()
         for source in self._sources:
             source.close()
 

@@ -50,6 +50,7 @@ class Source:
         self._live = live
         self._segment = min(folder.segments(), default=0)
         self._offset = 0
+        self._first = self._segment
         self._open: dict[bytes, Event] = {}
         self._pins: dict[int, set[bytes]] = defaultdict(set)
         self._files: dict[int, int] = {}
@@ -163,6 +164,8 @@ class Source:
 
     def _delete_free(self) -> None:
         last = self._segment
+        if self._live is not None and self._first == last:
+            return
         for segment, size in self.folder.segments().items():
             passed = segment < last or (self._live is None and self._offset >= size)
             if segment > last or not passed or self._pins.get(segment):
@@ -173,6 +176,7 @@ class Source:
             self._pins.pop(segment, None)
             if self._live is not None:
                 self._live.trimmed(size)
+        self._first = min(self.folder.segments(), default=last)
 
     def _note_path(self, segment: int) -> Path:
         return self.folder.segment_path(segment).with_suffix(".done")

@@ -15,6 +15,8 @@ from schemas.settings import GatewaySettings
 #: Engines close idle connections after 5 s; a pooled one that is older would meet a reset.
 _KEEP_ALIVE_SECONDS = 4.0
 _MAX_HEADER_BYTES = 65_536
+#: Up to here headers and body leave in one write; above, aiohttp asks for a file.
+_ONE_WRITE_BYTES = 1024**2
 _ADDED_BY_CLIENT = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 
 
@@ -97,7 +99,7 @@ class Upstream:
             method,
             target,
             headers=CIMultiDict(headers.for_upstream(pairs, self._api_key)),
-            data=io.BytesIO(body) if body else None,
+            data=io.BytesIO(body) if len(body) > _ONE_WRITE_BYTES else body or None,
             allow_redirects=False,
             trace_request_ctx=context,
         )

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -47,7 +48,7 @@ async def echo(connection: Connection) -> None:
 
 @asynccontextmanager
 async def without_kafka(
-    tmp_path: Path, upstream: ScriptedUpstream, **gateway: object
+    tmp_path: Path, upstream: ScriptedUpstream, **gateway: Any
 ) -> AsyncIterator[tuple[Gateway, str, dict[str, str]]]:
     """A gateway whose broker cannot be reached, with keys from the copy on the disk."""
     await upstream.start()
@@ -337,6 +338,6 @@ async def test_requests_of_real_clients(tmp_path: Path, kafka: str, shared_data:
         events = await gw.events(len(files), 60)
     assert [c.body for c in upstream.seen] == bodies
     assert Counter(e.request_body for e in events) == Counter(bodies)
-    for client, named in trajectories.items():
+    for client, ids_seen in trajectories.items():
         sends_session = client.startswith(("codex", "opencode", "claude"))
-        assert (None not in named) is sends_session, (client, named)
+        assert (None not in ids_seen) is sends_session, (client, ids_seen)
