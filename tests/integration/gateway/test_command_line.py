@@ -5,8 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from infra.cli.main import make_app
 from schemas.atdp.types import Feedback
