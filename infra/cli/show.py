@@ -112,7 +112,7 @@ def _print_head(console: "Console", trajectory: str, found: dict[str, Any]) -> N
         facts.append(("redacted", ", ".join(f"{kind} {number}" for kind, number in counts)))
     console.print(Text(trajectory, style="bold"))
     for name, value in facts:
-        console.print(Text.assemble((f"  {name:16}", "dim"), str(value)))
+        console.print(Text.assemble((f"  {name:17}", "dim"), str(value)))
 
 
 def _summary_facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
