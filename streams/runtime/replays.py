@@ -12,6 +12,11 @@ from schemas.atdp.internal import Replay
 from schemas.bus import Bus, Received
 from schemas.bus.api import Position
 from schemas.codec import decode
+from schemas.errors import TransientError
+
+_POLL_SECONDS = 1.0
+#: Polls in a row without a record before the broker counts as gone.
+MAX_SILENT_POLLS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,8 @@ def read_replay_mark(bus: Bus, group: str) -> ReplayMark:
 
 
 def read_replays(bus: Bus) -> list[Replay]:
-    """Every replay still on the topic, oldest first."""
+    """Every replay still on the topic, oldest first. TransientError when the broker falls silent
+    before the end that it named."""
     admin, consumer = bus.admin(), bus.consumer()
     try:
         ends = {
@@ -49,8 +55,13 @@ def read_replays(bus: Bus) -> list[Replay]:
         consumer.assign({position: first for position, (first, _) in ends.items()})
         remaining = {position: end for position, (_, end) in ends.items()}
         replays = []
+        num_silent = 0
         while remaining:
-            for record in consumer.poll(500, 1.0):
+            records = consumer.poll(500, _POLL_SECONDS)
+            num_silent = 0 if records else num_silent + 1
+            if num_silent == MAX_SILENT_POLLS:
+                raise TransientError("The broker stopped answering while replays were read.")
+            for record in records:
                 if record.value is not None:
                     replays.append(decode(record.value))
                 position = (record.topic, record.partition)
