@@ -21,7 +21,7 @@ def order(bus: MemoryBus, group: str, epoch: int, offset: int) -> None:
     before = (PartitionOffset(topic=topics.RAW_EVENTS, partition=1, offset=offset),)
     replay = Replay(group=group, epoch=epoch, committed_before=before, started_at=AT)
     record = Record(topics.REPLAYS, group.encode(), encode(replay))
-    bus.producer("test").send(record, lambda delivery: None)
+    bus.producer("test").send(record, [].append)
 
 
 def test_without_a_replay_it_is_the_first_processing() -> None:
@@ -52,7 +52,7 @@ def test_records_below_the_offsets_committed_before_are_replayed(
 def test_a_broker_that_falls_silent_ends_the_reading() -> None:
     class Silent(MemoryConsumer):
         def assign(self, positions: Mapping[Position, int]) -> None:
-            super().assign({})
+            super().assign(dict.fromkeys(positions, 1_000))
 
     class SilentBus(MemoryBus):
         def consumer(self) -> MemoryConsumer:
