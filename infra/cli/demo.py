@@ -37,11 +37,14 @@ def demo(
 ) -> None:
     """Play agent conversations through the whole pipeline and compare what came out.
 
-    Exit code 1 when anything is lost, doubled, unmatched, or not the same after the replay.
+    Exit code 1 when a call is lost or doubled, a reward unmatched, a private value found later
+    (of a file: an e-mail, phone or date of birth), or the replay not the same.
     """
     from rich.console import Console
 
     from infra.demo import report
+    from infra.demo.gold import CERTAIN_KINDS
+    from infra.demo.private_data import KINDS
     from infra.demo.run import Script, play
     from infra.demo.stage import staged
     from infra.replay.run import replay
@@ -51,6 +54,7 @@ def demo(
     keep = not (ephemeral or as_json)
     console = Console(stderr=as_json, highlight=False)
     talks, arguments = _conversations(trajectories, seed)
+    must_not_leak = frozenset(KINDS if trajectories is None else CERTAIN_KINDS)
     data_dir = data_dir.absolute()
     with (
         report.RichProgress(console) as progress,
@@ -58,7 +62,7 @@ def demo(
     ):
         played = play(
             stage,
-            Script(talks, seed, concurrency),
+            Script(talks, seed, concurrency, must_not_leak),
             lambda folder, report_stage: replay(folder, report=report_stage),
             progress,
         )

@@ -22,6 +22,9 @@ KIND_OF_KEY: dict[str, Kind] = {
     "address1": "STREET_ADDRESS",
     "street_address": "STREET_ADDRESS",
 }
+#: Kinds that have a form of their own. A name or a street in the middle of a sentence has none:
+#: redaction finds as many as it can.
+CERTAIN_KINDS: tuple[Kind, ...] = ("EMAIL_ADDRESS", "PHONE_NUMBER", "DATE_OF_BIRTH")
 
 
 def gold_of_tool_results(messages: Sequence[dict[str, Any]]) -> tuple[Planted, ...]:

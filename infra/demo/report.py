@@ -123,7 +123,7 @@ def findings(played: Played, seconds: float) -> list[Finding]:
         Finding(
             "of them found after redaction",
             f"{numbers['leaked']}{f' ({kinds})' if kinds else ''}; {searched}",
-            numbers["leaked"] == 0,
+            not played.must_not_leak & numbers["leaked_by_kind"].keys(),
         ),
         Finding("call visible to SQL, p95", "never" if p95 is None else f"{p95:.2f} s", None),
         Finding(

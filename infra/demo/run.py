@@ -51,6 +51,7 @@ class Played:
     before: tuple[Checksum, ...]
     after: tuple[Checksum, ...]
     play_seconds: float
+    must_not_leak: frozenset[str]
 
     @property
     def replay_checksum_equal(self) -> bool:
@@ -86,6 +87,8 @@ class Script:
     conversations: Sequence[Conversation]
     seed: int
     concurrency: int
+    #: Kinds of which not one value may be found later; of the others as few as can be.
+    must_not_leak: frozenset[str]
 
 
 Report = Callable[[str, int, int], None]
@@ -121,8 +124,17 @@ def play(stage: Stage, script: Script, replay: Replay, progress: Progress) -> Pl
         after = checksums(reader)
     p95 = percentile(poller.seconds, 0.95)
     return Played(
-        ledger, evidence, verdict, found, looked, p95, before, after, play_seconds
-    )  # fmt: skip
+        ledger=ledger,
+        evidence=evidence,
+        verdict=verdict,
+        found=found,
+        looked=looked,
+        visible_p95_seconds=p95,
+        before=before,
+        after=after,
+        play_seconds=play_seconds,
+        must_not_leak=script.must_not_leak,
+    )
 
 
 def stages_of(progress: Progress) -> Report:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from infra.demo.ledger import Ledger
 from infra.demo.verify import Evidence, Verdict, is_complete, judge, read_evidence
+from infra.replay.plan import INPUTS
 from infra.store import Reader
 from schemas import topics
 from schemas.bus.api import Bus
@@ -19,20 +20,17 @@ _MAX_SECONDS = 1200.0
 
 
 def num_unread(bus: Bus) -> int:
-    """Records that some processor has not committed yet. Ticks do not count: they never end.
-
-    Nor do changelogs, which are read at the start only, and dead letters, which are counted.
-    """
+    """Records that some processor has not committed yet. Ticks do not count: they never end."""
     admin = bus.admin()
     try:
-        return sum(
-            max(0, end - committed.get((topic.name, partition), first))
-            for group in topics.GROUPS
-            for topic in topics.TOPICS
-            if group in topic.readers and topic.name != topics.TICKS
-            for committed in [admin.committed(group, [topic.name])]
-            for partition, (first, end) in admin.watermarks(topic.name).items()
-        )
+        unread = 0
+        for group, inputs in INPUTS.items():
+            names = [name for name in inputs if name != topics.TICKS]
+            committed = admin.committed(group, names)
+            for name in names:
+                for partition, (first, end) in admin.watermarks(name).items():
+                    unread += max(0, end - committed.get((name, partition), first))
+        return unread
     finally:
         admin.close()
 

@@ -11,7 +11,7 @@ from infra.demo.ledger import Call
 from infra.store import Reader
 from schemas.errors import TransientError
 
-_POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.25
 _MAX_IDS = 1000
 _VISIBLE_SQL = "SELECT DISTINCT response_id FROM steps WHERE response_id IN {ids:Array(String)}"
 
