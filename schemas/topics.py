@@ -83,8 +83,9 @@ TOPICS: tuple[Topic, ...] = (
     Topic(KEYS, "KeyRecord", "key id", 1, "compact", 0, "cli", ("inference.gateway",)),
     Topic(REPLAYS, "Replay", "group", 1, "compact", 0, "cli", GROUPS),
     Topic(AUDIT, "AuditEvent", "id", 1, "delete", 365 * _DAY, "whoever acts", (SINK,)),
+    # A quarantined record wraps a raw one, which may be as large as its own topic takes.
     Topic(QUARANTINE, "Quarantined", "id", 1, "delete", 14 * _DAY, REDACTION, (SINK,),
-          holds_original_text=True),
+          holds_original_text=True, max_bytes=1_048_576 + 64 * 1024),
 )  # fmt: skip
 
 #: Topics whose broken records go to a dead-letter topic of their own.

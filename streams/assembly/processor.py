@@ -102,6 +102,8 @@ class Assembly:
             raise PermanentError(Reason.UNEXPECTED_EVENT)
         if isinstance(event, Tick):
             return self._tick(record, event, state)
+        if isinstance(event, Reward) and not event.trajectory_id:
+            return Effects()  # a reward whose step is not known yet; it comes again with it
         return self._join(record, event, state)
 
     # --- events -------------------------------------------------------------------------------

@@ -1,11 +1,15 @@
 """Feedback that names a step or a response meets that step, in either order.
 
-Both sides are keyed by the same HMAC of the id, so they land in one partition. State, one value
-an alias: the step once it is known, else the feedback that waits for it (original text, which is
-why this changelog is listed among the places that hold it).
+Both sides are keyed by the same HMAC of the id, so they land in one partition. While it waits,
+feedback shows as a reward without a trajectory; once the step is known the reward goes out again
+under the same id, whole. State, small rows so that none outgrows a record:
+
+    <alias>      the step once it is known, else the names of the feedback that waits for it
+    <alias>~<n>  one waiting feedback (original text, which is why this changelog is listed among
+                 the places that hold it)
 """
 
-import base64
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -15,6 +19,7 @@ from schemas.atdp.types import Feedback
 from schemas.bus import Received, Record
 from schemas.codec import decode, encode
 from schemas.errors import PermanentError, Reason
+from schemas.ids import derive_id
 from streams.redaction.processor import reward_record
 from streams.redaction.published import clean_reward
 from streams.redaction.tenants import Tenants
@@ -41,26 +46,45 @@ class AliasProcessor:
         raise PermanentError(Reason.UNEXPECTED_EVENT)
 
     def _alias(self, alias: Alias, record: Received, state: State) -> Effects:
-        known = _load(state, alias.alias)
-        waiting = [decode(base64.b64decode(item)) for item in known["waiting"]]
+        names = _load(state, alias.alias)["waiting"]
+        rows = [(name, state.get(name)) for name in names]
         outputs = tuple(
-            self._resolve(w, alias.step_id, alias.trajectory_id, record) for w in waiting
+            self._resolve(decode(row), alias.step_id, alias.trajectory_id, record)
+            for _, row in rows
+            if row is not None
         )
         value = {"step": [alias.step_id, alias.trajectory_id], "waiting": []}
-        return Effects(outputs, ((alias.alias, orjson.dumps(value)),))
+        # The step first: dying in between leaves rows that nothing names, never a lost reward.
+        return Effects(
+            outputs, ((alias.alias, orjson.dumps(value)), *((name, None) for name in names))
+        )
 
     def _unresolved(self, waiting: UnresolvedFeedback, record: Received, state: State) -> Effects:
         known = _load(state, waiting.alias)
         if known["step"] is not None:
             step_id, trajectory_id = known["step"]
             return Effects((self._resolve(waiting, step_id, trajectory_id, record),))
-        item = base64.b64encode(encode(waiting)).decode()
-        if item in known["waiting"]:
-            return Effects()
+        row = encode(replace(waiting, raw=None))
+        name = f"{waiting.alias}~{derive_id('waiting', row.hex())}"
+        effects = Effects((self._provisional(waiting, record),))
+        if name in known["waiting"]:
+            return effects
         if len(known["waiting"]) >= MAX_WAITING:
             raise PermanentError(Reason.OVERSIZED, "target")
-        known["waiting"].append(item)
-        return Effects(state=((waiting.alias, orjson.dumps(known)),))
+        known["waiting"].append(name)
+        # The row before its name, so that no name is without its row.
+        changes = ((name, encode(waiting)), (waiting.alias, orjson.dumps(known)))
+        return replace(effects, state=changes)
+
+    def _provisional(self, waiting: UnresolvedFeedback, record: Received) -> Record:
+        """The reward without a trajectory, so that what is unmatched can be seen."""
+        feedback: Feedback = waiting.feedback
+        redaction = self._tenants.redaction(feedback.tenant_id)
+        step_id = redaction.identifier(feedback.target.step_id)
+        tenant = self._tenants.get(feedback.tenant_id)
+        reward = clean_reward(feedback, "", step_id, redaction, tenant.digest_key)
+        made = reward_record(reward, self._mark, record, waiting.raw)
+        return replace(made, key=waiting.alias.encode())  # no trajectory to gather them under
 
     def _resolve(
         self, waiting: UnresolvedFeedback, step_id: str, trajectory_id: str, record: Received

@@ -10,7 +10,13 @@ from schemas.atdp.types import Exchange, Header
 from schemas.errors import PermanentError, Reason
 from schemas.store import BlobStore
 
-MAX_BODY_BYTES = 256 * 1024**2
+#: What a body may unfold to. A gateway takes bodies up to its own, equal limit.
+MAX_BODY_BYTES = 64 * 1024**2
+#: Encodings on top of each other; real ones use one, and each is work of its own.
+MAX_CODINGS = 3
+#: Members of one gzip body: each costs a copy of what follows it.
+MAX_MEMBERS = 64
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 def request_bytes(exchange: Exchange, blobs: BlobStore) -> bytes:
@@ -35,8 +41,12 @@ def _stored(inline: bytes, uri: str | None, tenant_id: str, blobs: BlobStore) ->
 
 
 def _decoded(body: bytes, headers: tuple[Header, ...]) -> bytes:
-    for coding in reversed(header(headers, "content-encoding").lower().split(",")):
-        body = _DECODERS.get(coding.strip(), _refuse)(body)
+    codings = header(headers, "content-encoding").lower().split(",")
+    if len(codings) > MAX_CODINGS:
+        raise PermanentError(Reason.OVERSIZED, "content_encoding")
+    for coding in reversed(codings):
+        if body:  # an exchange that ended before its first byte names an encoding all the same
+            body = _DECODERS.get(coding.strip(), _refuse)(body)
     return body
 
 
@@ -44,18 +54,35 @@ def _refuse(_body: bytes) -> bytes:
     raise PermanentError(Reason.UNDECODABLE, "content_encoding")
 
 
-def _zlib(window_bits: int) -> Callable[[bytes], bytes]:
-    def decode(body: bytes) -> bytes:
-        engine = zlib.decompressobj(window_bits)
-        try:
-            data = engine.decompress(body, MAX_BODY_BYTES)
-        except zlib.error:
-            raise PermanentError(Reason.UNDECODABLE, "content_encoding") from None
-        if engine.unconsumed_tail:
+def _gzip(body: bytes) -> bytes:
+    """All members in a row; some servers flush by starting a new one."""
+    data, rest = _inflated(body, 16 + zlib.MAX_WBITS, MAX_BODY_BYTES)
+    pieces, num_bytes = [data], len(data)
+    while rest.startswith(_GZIP_MAGIC):  # anything else behind a member is padding
+        if len(pieces) == MAX_MEMBERS:
             raise PermanentError(Reason.OVERSIZED, "content_encoding")
-        return data
+        data, rest = _inflated(rest, 16 + zlib.MAX_WBITS, MAX_BODY_BYTES - num_bytes)
+        pieces.append(data)
+        num_bytes += len(data)
+    return b"".join(pieces)
 
-    return decode
+
+def _deflate(body: bytes) -> bytes:
+    """With the zlib wrapper that HTTP asks for, or without it as many servers send."""
+    wrapped = body[0] & 0x0F == 8 and int.from_bytes(body[:2]) % 31 == 0
+    return _inflated(body, zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS, MAX_BODY_BYTES)[0]
+
+
+def _inflated(body: bytes, window_bits: int, max_bytes: int) -> tuple[bytes, bytes]:
+    """As much as there is of one member, and what follows it."""
+    engine = zlib.decompressobj(window_bits)
+    try:
+        data = engine.decompress(body, max_bytes + 1)
+    except zlib.error:
+        raise PermanentError(Reason.UNDECODABLE, "content_encoding") from None
+    if len(data) > max_bytes:
+        raise PermanentError(Reason.OVERSIZED, "content_encoding")
+    return data, engine.unused_data
 
 
 def _zstd(body: bytes) -> bytes:
@@ -76,10 +103,11 @@ def _brotli(body: bytes) -> bytes:
 
     engine = brotli.Decompressor()
     try:
-        data = bytes(engine.process(body, output_buffer_limit=MAX_BODY_BYTES))
+        data = bytes(engine.process(body, output_buffer_limit=MAX_BODY_BYTES + 1))
     except brotli.error:
         raise PermanentError(Reason.UNDECODABLE, "content_encoding") from None
-    if not engine.can_accept_more_data() and not engine.is_finished():
+    # The engine fills whole buffers: it may stop short of the limit or a little past it.
+    if len(data) > MAX_BODY_BYTES or not (engine.is_finished() or engine.can_accept_more_data()):
         raise PermanentError(Reason.OVERSIZED, "content_encoding")
     return data
 
@@ -87,9 +115,9 @@ def _brotli(body: bytes) -> bytes:
 _DECODERS: dict[str, Callable[[bytes], bytes]] = {
     "": lambda body: body,
     "identity": lambda body: body,
-    "gzip": _zlib(16 + zlib.MAX_WBITS),
-    "x-gzip": _zlib(16 + zlib.MAX_WBITS),
-    "deflate": _zlib(zlib.MAX_WBITS),
+    "gzip": _gzip,
+    "x-gzip": _gzip,
+    "deflate": _deflate,
     "zstd": _zstd,
     "br": _brotli,
 }

@@ -1,6 +1,6 @@
 """A captured exchange becomes a step: six classes of metadata, redacted, with its gaps."""
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from schemas.atdp.types import (
 from schemas.ids import keyed_digest
 from streams.redaction import gaps
 from streams.redaction.bodies import header
-from streams.redaction.chat import ChatRequest, ChatResponse
+from streams.redaction.chat import ChatRequest, ChatResponse, dumps
 from streams.redaction.lineage import Place
 from streams.redaction.redacting import EventRedaction
 
@@ -99,7 +99,8 @@ def chat_step(
         inherited
         or bool(redaction.spans)
         or redaction.surrogates_replaced
-        or redaction.holds_private_data(request.tools)
+        or redaction.holds_private_data(request.beside_messages)
+        or (answer.has_tokens and _hides_text(request, answer, known, redaction))
     )
     outcome = _outcome(exchange, answer)
     step = _step(
@@ -130,15 +131,28 @@ def chat_step(
     return step, withheld
 
 
+def _hides_text(request: ChatRequest, answer: ChatResponse, known: Sequence[Any],
+                redaction: EventRedaction) -> bool:  # fmt: skip
+    """Whether the tokens may hold private text that is not among what was redacted above.
+
+    A message that equals a known one for lineage may differ in what lineage leaves out, such as
+    the name of who wrote it. Text that the upstream kept to itself cannot be looked at.
+    """
+    if request.hides_reasoning or not answer.outputs or answer.damaged:
+        return True
+    return redaction.holds_private_data(list(known))
+
+
 def _step(exchange: Exchange, identity: Identity, trajectory_id: str, redaction: EventRedaction, *,
           kind: StepKind, lineage: Lineage, observation: Observation, harness: HarnessState,
           result: ActionResult, model: ModelVersion, gaps: tuple[Gap, ...],
-          response_id: str | None, outcome: Outcome, replayability: Replayability) -> Step:  # fmt: skip
+          response_id: str | None, outcome: Outcome,
+          replayability: Replayability) -> Step:  # fmt: skip
     return Step(
         step_id=identity.step_id,
-        event_id=exchange.event_id,
+        event_id=redaction.identifier(exchange.event_id) or "",
         tenant_id=exchange.tenant_id,
-        key_id=exchange.key_id,
+        key_id=redaction.identifier(exchange.key_id),
         trajectory_id=trajectory_id,
         task_key=redaction.identifier(exchange.task_key),
         agent_id=redaction.identifier(exchange.agent_id),
@@ -181,7 +195,9 @@ def _result(exchange: Exchange, tokens: ChatResponse, output: Any,
     """`tokens` is empty where token ids and log-probabilities are withheld."""
     answer = answer or tokens
     status = exchange.status
-    error = f"http_{status}" if status is not None and status >= 400 else exchange.error_class
+    error = (
+        f"http_{status}" if status is not None and status >= 400 else _word(exchange.error_class)
+    )
     return ActionResult(
         output=output,
         prompt_token_ids=tokens.prompt_token_ids,
@@ -199,7 +215,10 @@ def _result(exchange: Exchange, tokens: ChatResponse, output: Any,
 
 def _word(text: str | None) -> str | None:
     """A provider's keyword; anything that is not one is not stored."""
-    return text if text is None or (text.isascii() and text.replace("_", "").isalpha()) else "other"
+    if text is None:
+        return None
+    is_word = len(text) <= 40 and text.isascii() and text.replace("_", "").isalpha()
+    return text if is_word else "other"
 
 
 def _milliseconds(exchange: Exchange, until: Any) -> float | None:
@@ -246,7 +265,7 @@ def _harness(exchange: Exchange, request: ChatRequest | None, identity: Identity
         system_prompt_fingerprint=system_print,
         tools=tuple(redaction.identifier(n) or "" for n in names if isinstance(n, str)),
         tools_fingerprint=tools_print,
-        sampling=redaction.body("sampling", _json(request.sampling)),
+        sampling=redaction.body("sampling", dumps(request.sampling)),
     )
 
 
@@ -255,11 +274,7 @@ def _is_function(tool: Any) -> bool:
 
 
 def _fingerprint(key: bytes, kind: str, value: Any) -> str | None:
-    return keyed_digest(key, kind, _json(value)) if value else None
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+    return keyed_digest(key, kind, dumps(value)) if value else None
 
 
 def _gaps(response: ChatResponse | None, place: Place, redaction: EventRedaction,
@@ -269,7 +284,9 @@ def _gaps(response: ChatResponse | None, place: Place, redaction: EventRedaction
         found.append(gaps.lineage(place.gap))
     if redaction.surrogates_replaced:
         found.append(gaps.SURROGATES_REPLACED)
-    if outcome is not Outcome.COMPLETE:
+    if redaction.token_data_dropped:
+        found.append(gaps.TOKENS_IN_MESSAGES_DROPPED)
+    if outcome is not Outcome.COMPLETE or (response is not None and response.damaged):
         found.append(gaps.RESPONSE_INCOMPLETE)
     elif response is None:
         found.append(gaps.RESPONSE_NOT_PARSED)
@@ -277,8 +294,13 @@ def _gaps(response: ChatResponse | None, place: Place, redaction: EventRedaction
 
 
 def _token_gaps(answer: ChatResponse, *, withheld: bool) -> tuple[Gap, ...]:
+    if withheld and answer.has_tokens:
+        return (gaps.TOKENS_WITHHELD,)
     if not answer.token_ids:
         return (gaps.TOKENS_NOT_IN_RESPONSE,)
-    if withheld:
-        return (gaps.TOKENS_WITHHELD,)
-    return (gaps.OTHER_CHOICES_WITHOUT_TOKENS,) if len(answer.outputs) > 1 else ()
+    found = []
+    if len(answer.outputs) > 1:
+        found.append(gaps.OTHER_CHOICES_WITHOUT_TOKENS)
+    if len(answer.logprobs) != len(answer.token_ids):
+        found.append(gaps.LOGPROBS_NOT_IN_RESPONSE)
+    return tuple(found)

@@ -5,9 +5,11 @@ be read at all is reported as `None`, and the caller records a gap.
 """
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from schemas.errors import PermanentError, Reason
 from streams.redaction.sse import data_of_events
 
 JsonObject = dict[str, Any]
@@ -18,6 +20,17 @@ SAMPLING = (
     "stop", "presence_penalty", "frequency_penalty", "repetition_penalty", "reasoning_effort",
     "tool_choice", "parallel_tool_calls", "logprobs", "top_logprobs", "stream",
 )  # fmt: skip
+#: Request fields that no chat template renders. What any other field holds may stand in the prompt.
+_OUTSIDE_PROMPT = frozenset(SAMPLING) - {"tool_choice"} | {
+    "messages", "model", "user", "metadata", "stream_options", "store", "service_tier",
+    "safety_identifier", "prompt_cache_key", "cache_salt", "logit_bias", "return_token_ids",
+}  # fmt: skip
+#: Token data inside a message. It has columns of its own, withheld where the text is redacted.
+_TOKEN_FIELDS = frozenset(
+    {"token_ids", "prompt_token_ids", "completion_token_ids", "output_token_ids", "input_ids",
+     "logprobs", "top_logprobs", "prompt_logprobs", "tokens", "token_logprobs"}
+)  # fmt: skip
+_MAX_TOKEN_ID = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +41,10 @@ class ChatRequest:
     model: str | None
     tools: list[Any]
     sampling: JsonObject
+    #: Tools and every other field that may be rendered into the prompt.
+    beside_messages: JsonObject
+    #: The client asked for an answer without the reasoning that its tokens hold.
+    hides_reasoning: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +59,52 @@ class ChatResponse:
     prompt_token_ids: tuple[int, ...] = ()
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
-    #: The stream carried an error object after it had begun.
+    #: The answer is an error object, or carried one after it had begun.
     failed: bool = False
+    #: An event of the stream could not be read, so something is missing.
+    damaged: bool = False
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether it carries anything that can be turned back into text token by token."""
+        return bool(self.token_ids or self.prompt_token_ids or self.logprobs)
 
 
 def loads(data: str | bytes) -> Any:
-    """JSON with numbers of any size; ValueError for NaN, Infinity and what is no JSON."""
+    """JSON with integers of any size; ValueError for what is no JSON or no finite number."""
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number is out of range")
+    return number
+
+
+def dumps(value: Any, *, ascii_only: bool = True) -> str:
+    """Compact JSON; PermanentError for what is nested too deeply to be written."""
+    try:
+        return json.dumps(
+            value, ensure_ascii=ascii_only, sort_keys=ascii_only, separators=(",", ":")
+        )
+    except RecursionError:
+        raise PermanentError(Reason.OVERSIZED, "nesting") from None
+
+
+def without_tokens(message: JsonObject) -> JsonObject:
+    """The message without token data inside it; the same object where there is none."""
+    if _TOKEN_FIELDS.isdisjoint(message):
+        return message
+    return {name: value for name, value in message.items() if name not in _TOKEN_FIELDS}
 
 
 def parse_request(body: bytes) -> ChatRequest | None:
@@ -76,6 +124,8 @@ def parse_request(body: bytes) -> ChatRequest | None:
         model=_text(value.get("model")),
         tools=tools if isinstance(tools, list) else [],
         sampling={name: value[name] for name in SAMPLING if value.get(name) is not None},
+        beside_messages={n: v for n, v in value.items() if n not in _OUTSIDE_PROMPT},
+        hides_reasoning=value.get("include_reasoning") is False,
     )
 
 
@@ -104,7 +154,7 @@ def _parse_whole(body: bytes) -> ChatResponse | None:
         prompt_token_ids=_ints(value.get("prompt_token_ids") or first.get("prompt_token_ids")),
         token_ids=_ints(first.get("token_ids")),
         logprobs=_logprobs(first.get("logprobs")),
-        failed="error" in value,
+        failed=bool(value.get("error")),
     )
 
 
@@ -117,56 +167,104 @@ def _parse_stream(body: bytes) -> ChatResponse | None:
         try:
             chunk = loads(data)
         except ValueError:
-            continue  # the last event of a stream that was cut
+            stream.damaged = True  # the last event of a stream that was cut, or no JSON
+            continue
         if isinstance(chunk, dict):
             num_events += 1
             stream.add(chunk)
     return stream.response() if num_events else None
 
 
+#: Delta fields with rules of their own; all others are joined by `_joined`.
+_RULED = frozenset({"role", "tool_calls"})
+_MAX_JOIN_DEPTH = 20
+
+
 @dataclass(slots=True)
 class _Choice:
     """One choice of a stream while its deltas arrive."""
 
-    texts: dict[str, list[str]] = field(default_factory=dict)
     role: str = "assistant"
-    tool_calls: dict[int, JsonObject] = field(default_factory=dict)
+    #: Pieces of each field, joined once at the end: a long text arrives in very many.
+    pieces: dict[str, list[Any]] = field(default_factory=dict)
+    #: Tool calls in the order in which they were opened, with the index each was sent under.
+    tool_calls: list[tuple[int, dict[str, list[Any]]]] = field(default_factory=list)
     finish_reason: str | None = None
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    has_bad_tokens: bool = False
 
     def add(self, choice: JsonObject) -> None:
         delta = _object(choice.get("delta"))
         self.role = _text(delta.get("role")) or self.role
-        for name in ("content", "refusal", "reasoning_content", "reasoning"):
-            if isinstance(delta.get(name), str):
-                self.texts.setdefault(name, []).append(delta[name])
+        for name, value in delta.items():
+            if name not in _RULED and value is not None:
+                self.pieces.setdefault(name, []).append(value)
         for call in _objects(delta.get("tool_calls")):
             self._add_tool_call(call)
         self.finish_reason = self.finish_reason or _text(choice.get("finish_reason"))
-        self.token_ids += _ints(choice.get("token_ids"))
+        token_ids = _ints(choice.get("token_ids"))
+        self.has_bad_tokens |= bool(choice.get("token_ids")) and not token_ids
+        self.token_ids += token_ids
         self.logprobs += _logprobs(choice.get("logprobs"))
 
     def _add_tool_call(self, fragment: JsonObject) -> None:
-        index = _index(fragment) if "index" in fragment else len(self.tool_calls)
-        call = self.tool_calls.setdefault(
-            index, {"id": None, "type": "function", "function": {"name": "", "arguments": ""}}
-        )
-        call["id"] = call["id"] or _text(fragment.get("id"))
+        call = self._call_of(fragment)
         function = _object(fragment.get("function"))
-        call["function"]["name"] = call["function"]["name"] or _text(function.get("name")) or ""
-        call["function"]["arguments"] += _text(function.get("arguments")) or ""
+        call["id"] += [v for v in [_text(fragment.get("id"))] if v]
+        call["type"] += [v for v in [_text(fragment.get("type"))] if v]
+        call["name"] += [v for v in [_text(function.get("name"))] if v]
+        call["arguments"] += [v for v in [_text(function.get("arguments"))] if v]
+
+    def _call_of(self, fragment: JsonObject) -> dict[str, list[Any]]:
+        """The call that a fragment continues. Servers that send no index, or one index for all,
+        open a call by naming it under another id."""
+        given = "index" in fragment
+        index = _index(fragment) if given else len(self.tool_calls)
+        same = [call for i, call in self.tool_calls if i == index or not given]
+        call_id = _text(fragment.get("id"))
+        opens = bool(call_id and _text(_object(fragment.get("function")).get("name")))
+        if same and not (opens and same[-1]["name"] and call_id not in same[-1]["id"]):
+            return same[-1]
+        call: dict[str, list[Any]] = {"id": [], "type": [], "name": [], "arguments": []}
+        self.tool_calls.append((index, call))
+        return call
 
     def message(self) -> JsonObject:
-        joined = {name: "".join(parts) for name, parts in self.texts.items()}
+        joined = {name: _joined(parts) for name, parts in self.pieces.items()}
         content = joined.pop("content", None)
         if self.tool_calls and not content:
             content = None
         message: JsonObject = {"role": self.role, "content": content}
-        message.update({name: text for name, text in joined.items() if text})
+        message.update({name: value for name, value in joined.items() if value})
         if self.tool_calls:
-            message["tool_calls"] = [call for _, call in sorted(self.tool_calls.items())]
+            ordered = sorted(self.tool_calls, key=lambda entry: entry[0])
+            message["tool_calls"] = [_tool_call(call) for _, call in ordered]
         return message
+
+
+def _tool_call(call: dict[str, list[Any]]) -> JsonObject:
+    return {
+        "id": next(iter(call["id"]), None),
+        "type": next(iter(call["type"]), "function"),
+        "function": {
+            "name": next(iter(call["name"]), ""),
+            "arguments": "".join(call["arguments"]),
+        },
+    }
+
+
+def _joined(parts: list[Any], depth: int = 0) -> Any:
+    """Texts and lists end to end, objects field by field, of anything else the last."""
+    if all(isinstance(part, str) for part in parts):
+        return "".join(parts)
+    if all(isinstance(part, list) for part in parts):
+        return [item for part in parts for item in part]
+    if depth < _MAX_JOIN_DEPTH and all(isinstance(part, dict) for part in parts):
+        names = dict.fromkeys(name for part in parts for name in part)
+        values = {n: [p[n] for p in parts if p.get(n) is not None] for n in names}
+        return {n: _joined(found, depth + 1) if found else None for n, found in values.items()}
+    return parts[-1]
 
 
 @dataclass(slots=True)
@@ -179,13 +277,14 @@ class _Stream:
     usage: JsonObject = field(default_factory=dict)
     prompt_token_ids: tuple[int, ...] = ()
     failed: bool = False
+    damaged: bool = False
 
     def add(self, chunk: JsonObject) -> None:
         self.response_id = self.response_id or _text(chunk.get("id"))
         self.model = self.model or _text(chunk.get("model"))
         self.usage = _object(chunk.get("usage")) or self.usage
         self.prompt_token_ids = self.prompt_token_ids or _ints(chunk.get("prompt_token_ids"))
-        self.failed = self.failed or "error" in chunk
+        self.failed = self.failed or bool(chunk.get("error"))
         for choice in _objects(chunk.get("choices")):
             self.choices.setdefault(_index(choice), _Choice()).add(choice)
 
@@ -199,9 +298,10 @@ class _Stream:
             finish_reason=first.finish_reason,
             usage=self.usage,
             prompt_token_ids=self.prompt_token_ids,
-            token_ids=tuple(first.token_ids),
+            token_ids=() if first.has_bad_tokens else tuple(first.token_ids),
             logprobs=tuple(first.logprobs),
             failed=self.failed,
+            damaged=self.damaged,
         )
 
 
@@ -220,7 +320,7 @@ def canonical(message: JsonObject) -> str:
         message.get("role"), _content_text(message.get("content")), calls,
         _text(message.get("tool_call_id")),
     ]  # fmt: skip
-    return json.dumps(reduced, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+    return dumps(reduced)
 
 
 def _content_text(content: Any) -> str:
@@ -231,14 +331,14 @@ def _content_text(content: Any) -> str:
     parts = _objects(content)
     if parts and all(set(part) >= {"type", "text"} and part["type"] == "text" for part in parts):
         return "".join(str(part["text"]) for part in parts).strip()
-    return json.dumps(content, ensure_ascii=True, sort_keys=True)
+    return dumps(content)
 
 
 def _same_json(arguments: Any) -> str:
     if not isinstance(arguments, str):
-        return json.dumps(arguments, ensure_ascii=True, sort_keys=True)
+        return dumps(arguments)
     try:
-        return json.dumps(loads(arguments), ensure_ascii=True, sort_keys=True)
+        return dumps(loads(arguments))
     except ValueError:
         return arguments
 
@@ -261,11 +361,17 @@ def _objects(value: Any) -> list[JsonObject]:
 
 
 def _ints(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list):
+    """Token ids; none at all where one is no token id, since the others would be misplaced."""
+    if not isinstance(value, list) or not all(type(v) is int for v in value):
         return ()
-    return tuple(v for v in value if isinstance(v, int) and not isinstance(v, bool))
+    return tuple(value) if all(0 <= v <= _MAX_TOKEN_ID for v in value) else ()
 
 
 def _logprobs(value: Any) -> tuple[float, ...]:
     content = _objects(_object(value).get("content"))
-    return tuple(float(c["logprob"]) for c in content if isinstance(c.get("logprob"), int | float))
+    found = [c.get("logprob") for c in content]
+    # Integers beyond any float are no log-probabilities; `loads` lets no infinite float pass.
+    return tuple(
+        float(p) for p in found
+        if isinstance(p, float) or (type(p) is int and abs(p) < 2**53)
+    )  # fmt: skip

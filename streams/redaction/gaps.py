@@ -9,6 +9,11 @@ RESPONSE_INCOMPLETE = Gap(field="action_and_result.output", reason="response_inc
 TOKENS_NOT_IN_RESPONSE = Gap(field="action_and_result.token_ids", reason="not_in_response")
 TOKENS_WITHHELD = Gap(field="action_and_result.token_ids", reason="withheld_by_redaction")
 SURROGATES_REPLACED = Gap(field="observation.new_messages", reason="surrogates_replaced")
+LOGPROBS_NOT_IN_RESPONSE = Gap(field="action_and_result.logprobs", reason="not_in_response")
+TOKENS_IN_MESSAGES_DROPPED = Gap(
+    field="observation.new_messages", reason="token_data_in_messages_dropped"
+)
+TOO_LARGE = Gap(field="observation.new_messages", reason="too_large")
 OTHER_CHOICES_WITHOUT_TOKENS = Gap(
     field="action_and_result.token_ids", reason="only_first_choice_kept"
 )

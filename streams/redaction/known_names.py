@@ -30,6 +30,16 @@ class KnownNames:
             if span.score >= MIN_SCORE and span.kind in (KIND, "USER_HANDLE"):
                 self._words.update(_name_words(text[span.start : span.end]))
 
+    @property
+    def words(self) -> frozenset[str]:
+        """The words learnt so far."""
+        return frozenset(self._words)
+
+    def add(self, words: Iterable[str]) -> None:
+        """Take words that were learnt elsewhere."""
+        self._words.update(words)
+        self._pattern = None
+
     def find(self, text: str) -> Iterator[Span]:
         """Where `text` holds learnt words written as names are: capitalised or in capitals."""
         if not self._words:

@@ -94,9 +94,9 @@ def place(call: Call, state: StateView, *, overdue: bool) -> Place | Waits:
     decided = state.get(f"{call.scope}#{call.step_id}")
     if decided is not None:
         return _decided_before(decided)
+    if call.parent_step_id not in (None, call.step_id):
+        return _named_parent(call, state, overdue=overdue)
     num_known, parent = _longest_prefix(call, state)
-    if call.parent_step_id is not None:
-        return _named_parent(call, state, num_known, overdue=overdue)
     unseen = any(index >= num_known for index in call.answers)
     if unseen and not overdue:
         return Waits()
@@ -109,18 +109,22 @@ def place(call: Call, state: StateView, *, overdue: bool) -> Place | Waits:
     return Place(trajectory_id, parent, num_known, gap)
 
 
-def _named_parent(call: Call, state: StateView, num_known: int, *, overdue: bool) -> Place | Waits:
+def _named_parent(call: Call, state: StateView, *, overdue: bool) -> Place | Waits:
     assert call.parent_step_id is not None
     known = state.get(f"{call.scope}#{call.parent_step_id}")
     if known is not None:
-        node = _node(orjson.loads(known)["self"])
+        parent = orjson.loads(known)
+        node = _node(parent["self"])
+        # What another step held is not this parent's: it counts as new, and is looked at again.
+        ends = set(parent["ends"])
+        lengths = range(len(call.chain) - 1, 0, -1)
+        num_known = next((n for n in lengths if call.chain[n] in ends), 0)
         return Place(call.trajectory_id or node.trajectory_id, node, num_known)
     if not overdue:
         return Waits()
     # The parent's text is unknown, so what it held must be taken as redacted.
-    missing = Node(
-        call.parent_step_id, call.trajectory_id or call.own_trajectory_id, 0, redacted=True
-    )
+    trajectory_id = call.trajectory_id or call.own_trajectory_id
+    missing = Node(call.parent_step_id, trajectory_id, 0, redacted=True)
     return Place(missing.trajectory_id, missing, 0, "parent_not_captured")
 
 
@@ -147,6 +151,7 @@ def remember(
         "parent": None if where.parent is None else _row(where.parent),
         "known": where.num_known,
         "gap": where.gap,
+        "ends": list(dict.fromkeys(output_digests)),
     }
     changes: dict[str, bytes | None] = {decided: orjson.dumps(decision)}
     if where.parent is not None and where.num_known:

@@ -29,11 +29,16 @@ from streams.redaction.bodies import request_bytes, response_bytes
 from streams.redaction.captured import CHAT, Identity, chat_step, dialect_of, unparsed_step
 from streams.redaction.chat import ChatRequest, ChatResponse
 from streams.redaction.lineage import Call, Node, Waits, chain, place, remember
+from streams.redaction.outgoing import outgoing, outgoing_step
 from streams.redaction.published import clean_end, clean_reward, published_step
+from streams.redaction.redacting import EventRedaction
 from streams.redaction.tenants import Tenant, Tenants
 from streams.runtime import Effects, Hold, ReplayMark, State
 
 StateChanges = tuple[tuple[str, bytes | None], ...]
+
+#: What is kept of a published step: whether its text and all its ancestors' were clean.
+_CLEAN, _UNCLEAN = b"1", b"0"
 
 
 class RedactionProcessor:
@@ -64,9 +69,12 @@ class RedactionProcessor:
         self, exchange: Exchange, record: Received, state: State, *, overdue: bool
     ) -> Effects | Hold:
         tenant = self._tenants.get(exchange.tenant_id)
-        scope = (record.key or b"").decode("utf-8", "replace")
+        # Any producer may use any key: a tenant's state is under its own name.
+        scope = f"{exchange.tenant_id}/{(record.key or b'').decode('utf-8', 'replace')}"
         asked = request_bytes(exchange, self._blobs)
-        answered = response_bytes(exchange, self._blobs)
+        answered = _readable_answer(exchange, self._blobs)
+        clean_id = self._tenants.redaction(exchange.tenant_id).identifier(exchange.step_id) or ""
+        exchange = replace(exchange, step_id=clean_id)
         identity, claimed = _identity(exchange, scope, asked, answered, tenant, state)
         parsed = dialect_of(exchange.method, exchange.path) == CHAT
         request = chat.parse_request(asked) if parsed else None
@@ -120,15 +128,20 @@ class RedactionProcessor:
     def _published(self, step: Step, record: Received, state: State) -> Effects:
         tenant = self._tenants.get(step.tenant_id)
         scope = trajectory_key(step.tenant_id, step.trajectory_id).decode()
+        slot = f"{scope}.clean.{step.step_id}"
         parent = step.lineage.parent_step_id
+        # A parent that was never seen may have held anything. What was decided once holds, also
+        # when the parent has come since: the same event makes the same step.
+        parent_slot = None if parent is None else f"{scope}.clean.{parent}"
+        unclean = parent_slot is not None and state.get(parent_slot) != _CLEAN
+        before = state.get(slot)
         clean, redacted = published_step(
             step,
             self._tenants.redaction(step.tenant_id),
             tenant.digest_key,
-            # A parent that was never seen may have held anything.
-            ancestors_redacted=parent is not None and state.get(f"{scope}.clean.{parent}") is None,
+            ancestors_redacted=unclean if before is None else before != _CLEAN,
         )
-        changes: StateChanges = () if redacted else ((f"{scope}.clean.{step.step_id}", b"1"),)
+        changes: StateChanges = ((slot, _UNCLEAN if redacted else _CLEAN),)
         return self._step_effects(clean, record, tenant, step.response_id, changes)
 
     def _step_effects(
@@ -148,22 +161,41 @@ class RedactionProcessor:
             replayed=self._mark.is_replayed(record),
         )
         key = trajectory_key(step.tenant_id, step.trajectory_id)
-        output = Record(topics.STEPS, key, encode(stamped))
-        return Effects((output, *_aliases(stamped, response_id, tenant)), changes)
+        aliases = self._aliases(stamped, response_id, tenant)
+        return Effects((outgoing_step(key, stamped), *aliases), changes)
+
+    def _aliases(self, step: Step, response_id: str | None, tenant: Tenant) -> list[Record]:
+        known = [("step", step.step_id), ("response", response_id)]
+        if step.lineage.attempt_of is not None:
+            known = known[1:]  # feedback by step id means the attempt that became the step
+        redaction = self._tenants.redaction(step.tenant_id)
+        records = []
+        for kind, value in known:
+            if value:
+                alias = alias_of(tenant, kind, value, redaction)
+                event = Alias(
+                    alias=alias,
+                    tenant_id=step.tenant_id,
+                    step_id=step.step_id,
+                    trajectory_id=step.trajectory_id,
+                    recorded_at=step.started_at,
+                )
+                records.append(Record(topics.RAW_ALIASES, alias.encode(), encode(event)))
+        return records
 
     def _feedback(self, feedback: Feedback, record: Received) -> Effects:
         tenant = self._tenants.get(feedback.tenant_id)
         target = feedback.target
         given = [target.trajectory_id, target.step_id, target.response_id]
-        if sum(value is not None for value in given) != 1:
+        if sum(value is not None for value in given) != 1 or "" in given:
             raise PermanentError(Reason.WRONG_TYPE, "target")
+        redaction = self._tenants.redaction(feedback.tenant_id)
         if target.trajectory_id is None:
             kind, value = ("step", target.step_id) if target.step_id else (
                 "response", target.response_id)  # fmt: skip
-            alias = alias_of(tenant, kind, value or "")
+            alias = alias_of(tenant, kind, value or "", redaction)
             event = UnresolvedFeedback(alias=alias, feedback=feedback, raw=_coordinates(record))
-            return Effects((Record(topics.RAW_UNRESOLVED, alias.encode(), encode(event)),))
-        redaction = self._tenants.redaction(feedback.tenant_id)
+            return Effects((outgoing(topics.RAW_UNRESOLVED, alias.encode(), event),))
         trajectory_id = redaction.identifier(target.trajectory_id) or ""
         reward = clean_reward(feedback, trajectory_id, None, redaction, tenant.digest_key)
         return Effects((reward_record(reward, self._mark, record, _coordinates(record)),))
@@ -172,12 +204,15 @@ class RedactionProcessor:
         clean = clean_end(end, self._tenants.redaction(end.tenant_id))
         stamped = replace(clean, raw=_coordinates(record), replay_epoch=self._mark.epoch)
         key = trajectory_key(clean.tenant_id, clean.trajectory_id)
-        return Effects((Record(topics.ENDS, key, encode(stamped)),))
+        return Effects((outgoing(topics.ENDS, key, stamped),))
 
 
-def alias_of(tenant: Tenant, kind: str, value: str) -> str:
-    """The key under which an id (kind `step` or `response`) meets feedback that names it."""
-    return keyed_digest(tenant.alias_key, kind, value)
+def alias_of(tenant: Tenant, kind: str, value: str, redaction: EventRedaction) -> str:
+    """The key under which an id (kind `step` or `response`) meets feedback that names it.
+
+    The id may be the client's own or the pseudonym that stands for it in the tables.
+    """
+    return keyed_digest(tenant.alias_key, kind, redaction.identifier(value) or "")
 
 
 def reward_record(
@@ -186,26 +221,17 @@ def reward_record(
     """The reward as an output, stamped with its origin and the processing that made it."""
     stamped = replace(reward, raw=raw, replay_epoch=mark.epoch, replayed=mark.is_replayed(record))
     key = trajectory_key(reward.tenant_id, reward.trajectory_id)
-    return Record(topics.REWARDS, key, encode(stamped))
+    return outgoing(topics.REWARDS, key, stamped)
 
 
-def _aliases(step: Step, response_id: str | None, tenant: Tenant) -> list[Record]:
-    known = [("step", step.step_id), ("response", response_id)]
-    if step.lineage.attempt_of is not None:
-        known = known[1:]  # feedback by step id means the attempt that became the step
-    records = []
-    for kind, value in known:
-        if value:
-            alias = alias_of(tenant, kind, value)
-            event = Alias(
-                alias=alias,
-                tenant_id=step.tenant_id,
-                step_id=step.step_id,
-                trajectory_id=step.trajectory_id,
-                recorded_at=step.started_at,
-            )
-            records.append(Record(topics.RAW_ALIASES, alias.encode(), encode(event)))
-    return records
+def _readable_answer(exchange: Exchange, blobs: BlobStore) -> bytes:
+    """The response body; nothing where its encoding cannot be undone, which becomes a gap."""
+    try:
+        return response_bytes(exchange, blobs)
+    except PermanentError as error:
+        if error.reason is Reason.BLOB_MISSING:
+            raise
+        return b""
 
 
 def _identity(

@@ -33,12 +33,20 @@ def published_step(
     observation = _observation(step.observation, redaction, digest_key)
     result = _result(step.action_and_result, redaction)
     harness = _harness(step.harness_state, redaction, digest_key)
-    withheld = ancestors_redacted or bool(redaction.spans) or redaction.surrogates_replaced
+    withheld = (
+        ancestors_redacted
+        or bool(redaction.spans)
+        or redaction.surrogates_replaced
+        or harness.tools != step.harness_state.tools
+        or _has_unseen_context(step)
+    )
     had_tokens = bool(result.token_ids or result.prompt_token_ids or result.logprobs)
     if withheld:
         result = replace(result, prompt_token_ids=(), token_ids=(), logprobs=())
     clean = replace(
         step,
+        event_id=redaction.identifier(step.event_id) or "",
+        key_id=redaction.identifier(step.key_id),
         trajectory_id=redaction.identifier(step.trajectory_id) or "",
         step_id=redaction.identifier(step.step_id) or "",
         task_key=redaction.identifier(step.task_key),
@@ -60,9 +68,18 @@ def published_step(
         raw_digest=keyed_digest(digest_key, step.raw_digest) if step.raw_digest else None,
     )
     governance = _governance(step.governance, redaction)
-    missing = (gaps.TOKENS_WITHHELD,) if withheld and had_tokens else ()
-    given = tuple(_gap(gap, redaction) for gap in step.gaps)
-    return replace(clean, governance=governance, gaps=(*given, *missing)), withheld
+    found = [_gap(gap, redaction) for gap in step.gaps]
+    if withheld and had_tokens:
+        found.append(gaps.TOKENS_WITHHELD)
+    if redaction.token_data_dropped:
+        found.append(gaps.TOKENS_IN_MESSAGES_DROPPED)
+    return replace(clean, governance=governance, gaps=tuple(found)), withheld
+
+
+def _has_unseen_context(step: Step) -> bool:
+    """A step without a parent whose context held messages that it does not carry."""
+    seen = step.observation
+    return step.lineage.parent_step_id is None and seen.context_messages > len(seen.new_messages)
 
 
 def _observation(seen: Observation, redaction: EventRedaction, key: bytes) -> Observation:
@@ -143,7 +160,7 @@ def _messages(
     return tuple(
         Message(
             role=m.role if m.role in ROLES else redaction.identifier(m.role) or "",
-            body=redaction.body(f"{where}/{index}", m.body),
+            body=redaction.body(f"{where}/{index}", m.body, is_message=True),
         )
         for index, m in enumerate(messages)
     )
@@ -181,7 +198,7 @@ def clean_reward(
     return Reward(
         reward_id=redaction.identifier(feedback.reward_id) or "",
         tenant_id=feedback.tenant_id,
-        key_id=feedback.key_id,
+        key_id=redaction.identifier(feedback.key_id),
         trajectory_id=trajectory_id,
         step_id=step_id,
         name=redaction.text("name", feedback.name),
@@ -207,6 +224,7 @@ def clean_end(end: TrajectoryEnd, redaction: EventRedaction) -> TrajectoryEnd:
     """The end of a trajectory without private text."""
     return replace(
         end,
+        event_id=redaction.identifier(end.event_id) or "",
         trajectory_id=redaction.identifier(end.trajectory_id) or "",
         reason=redaction.optional("reason", end.reason),
     )

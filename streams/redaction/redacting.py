@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from schemas.atdp.types import Message, RedactedSpan
 from schemas.errors import QuarantineError, Reason
-from streams.redaction.chat import loads
+from streams.redaction.chat import dumps, loads, without_tokens
 from streams.redaction.redactor import DetectorUnavailable, Redaction, Redactor
 
 T = TypeVar("T")
@@ -25,6 +25,7 @@ class EventRedaction:
         self._redactor = redactor
         self.spans: list[RedactedSpan] = []
         self.surrogates_replaced = False
+        self.token_data_dropped = False
 
     def messages(
         self, where: str, messages: Sequence[dict[str, Any]], background: Sequence[Any] = ()
@@ -36,7 +37,9 @@ class EventRedaction:
         )
 
     def _message(self, where: str, message: dict[str, Any], background: Sequence[Any]) -> Message:
-        whole = self._whole(message)
+        bare = without_tokens(message)
+        self.token_data_dropped |= bare is not message
+        whole = self._whole(bare)
         redacted = _closed(lambda: self._redactor.json(whole, background=list(background)))
         self._note(where, redacted.redactions)
         role = str(message.get("role") or "assistant")
@@ -44,16 +47,19 @@ class EventRedaction:
             role=role if role in ROLES else self.identifier(role) or "", body=_dumps(redacted.value)
         )
 
-    def body(self, where: str, body: str) -> str:
+    def body(self, where: str, body: str, *, is_message: bool = False) -> str:
         """A text that may be JSON; what is not JSON is redacted as plain text."""
         try:
-            value = loads(body)
+            given = value = loads(body)
         except ValueError:
             return self.text(where, body)
+        if is_message and isinstance(value, dict):
+            value = without_tokens(value)
+            self.token_data_dropped |= value is not given
         whole = self._whole(value)
         redacted = _closed(lambda: self._redactor.json(whole))
         self._note(where, redacted.redactions)
-        return _dumps(redacted.value) if redacted.redactions or whole is not value else body
+        return _dumps(redacted.value) if redacted.redactions or whole is not given else body
 
     def text(self, where: str, text: str) -> str:
         """One plain text."""
@@ -80,7 +86,7 @@ class EventRedaction:
 
     def _whole(self, value: Any) -> Any:
         """The value without lone surrogates, which no encoding downstream can hold."""
-        text = json.dumps(value, ensure_ascii=False)
+        text = dumps(value, ascii_only=False)
         try:
             text.encode()
         except UnicodeEncodeError:
@@ -102,7 +108,7 @@ class EventRedaction:
 
 
 def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return dumps(value, ascii_only=False)
 
 
 def _closed(look: Callable[[], T]) -> T:

@@ -5,8 +5,10 @@
 Any failure to look raises `DetectorUnavailable`; there is no path on which a text passes unread.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from json import dumps
 from typing import Final, Literal
 
 from schemas.errors import ConfigError, PermanentError, Reason
@@ -44,6 +46,8 @@ __all__ = [
 ]
 
 _MAX_DEPTH: Final = 200
+#: Documents of the history whose names are remembered, a tenant.
+_MAX_REMEMBERED_DOCUMENTS: Final = 20_000
 _MIN_KEY_BYTES: Final = 16
 
 
@@ -121,17 +125,19 @@ class Redactor:
         if len(tenant_key) < _MIN_KEY_BYTES:
             raise ConfigError("A tenant key has 16 bytes or more; make one with `headrace keys`.")
         self._placeholders = Placeholders(tenant_key)
+        self._digester = Digester(
+            tenant_key=tenant_key,
+            policy_version=policy_version,
+            language=language,
+            detector_version=detector.version,
+        )
         self._scanner = Scanner(
             detector=detector,
             cache=cache,
-            digester=Digester(
-                tenant_key=tenant_key,
-                policy_version=policy_version,
-                language=language,
-                detector_version=detector.version,
-            ),
+            digester=self._digester,
             placeholders=self._placeholders,
         )
+        self._names: OrderedDict[bytes, frozenset[str]] = OrderedDict()
 
     def text(self, text: str) -> RedactedText:
         """Redact one text that stands alone. Raises DetectorUnavailable."""
@@ -144,18 +150,34 @@ class Redactor:
         value: JsonValue,
         *,
         skip: PathRule = protocol_fields,
-        background: JsonValue = None,
+        background: Sequence[JsonValue] = (),
     ) -> RedactedJson:
         """Redact every string leaf of a document, and keys that hold private data.
 
-        Names found in `background` (earlier messages, say) are looked for in the document too;
-        the background itself is not returned. Raises DetectorUnavailable, and PermanentError for
+        Names found in the documents of `background` (earlier messages, say) are looked for in
+        this one too; the background itself is not returned. Raises DetectorUnavailable, and PermanentError for
         a document nested deeper than 200 levels.
         """
         walk = _Walk(self._scanner, skip)
-        walk.learn(background, _Place())
+        for document in background:
+            walk.names.add(self._names_in(document))
         walk.learn(value, _Place())
         return RedactedJson(walk.value(value, _Place()), tuple(walk.redactions))
+
+    def _names_in(self, document: JsonValue) -> frozenset[str]:
+        """The names a document lends to others. History is sent with every call, so they are
+        remembered under a keyed digest: a walk through all of it would cost more than the rest."""
+        digest = self._digester.digest(dumps(document, ensure_ascii=True), "names")
+        names = self._names.get(digest)
+        if names is None:
+            walk = _Walk(self._scanner, protocol_fields)
+            walk.learn(document, _Place())
+            names = walk.names.words
+            while len(self._names) >= _MAX_REMEMBERED_DOCUMENTS:
+                self._names.popitem(last=False)
+        self._names[digest] = names
+        self._names.move_to_end(digest)
+        return names
 
     def identifier(self, value: str) -> str:
         """`value` itself if it holds nothing private, else a stable pseudonym of it."""
@@ -168,7 +190,7 @@ class _Walk:
     def __init__(self, scanner: Scanner, skip: PathRule) -> None:
         self._scanner = scanner
         self._skip = skip
-        self._names = KnownNames()
+        self.names = KnownNames()
         self.redactions: list[Redaction] = []
 
     def learn(self, value: JsonValue, place: _Place) -> None:
@@ -187,7 +209,7 @@ class _Walk:
     def _learn_fragment(self, fragment: Fragment) -> None:
         if not fragment.is_opaque:
             findings = self._scanner.findings(fragment.text, fragment.context)
-            self._names.learn(fragment.text, findings)
+            self.names.learn(fragment.text, findings)
 
     def value(self, value: JsonValue, place: _Place) -> JsonValue:
         """The value with every leaf and key in it redacted."""
@@ -212,7 +234,7 @@ class _Walk:
                 end=fragment.origin(replacement.end),
             )
             for fragment in fragments(text, place.context)
-            for replacement in self._scanner.replacements(fragment, self._names)
+            for replacement in self._scanner.replacements(fragment, self.names)
         ]
         if not made:
             return text
@@ -220,7 +242,7 @@ class _Walk:
         return replaced(text, made)
 
     def _key(self, key: str, place: _Place) -> str:
-        made = self._scanner.replacements(Fragment(key, None, None, is_key=True), self._names)
+        made = self._scanner.replacements(Fragment(key, None, None, is_key=True), self.names)
         if not made:
             return key
         shown = replaced(key, made)

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 def data_of_events(body: bytes) -> Iterator[str]:
     """The data of each event in order; lines of one event are joined by newlines."""
-    text = body.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    text = body.decode("utf-8", "replace").removeprefix("\ufeff")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     lines: list[str] = []
     for line in text.split("\n"):
         if line == "":

@@ -106,7 +106,8 @@ def _policy_versions(step: Step) -> list[int]:
 def _version(event: Any, cells: Cells, at: Coordinates) -> int:
     """32 bits of replay epoch, 32 of rank, 64 of order, 64 of tie-break, 64 of content.
 
-    Reward: the highest revision, then the latest judgement, then the digest, as assembly decides.
+    Reward: the highest revision, then the latest judgement, then the digest, as assembly decides;
+    of two that say the same the one that knows its trajectory.
     Step: a completed one before others, then the earliest (later ones are attempts of it).
     Trajectory and sample: the last one emitted; all of one trajectory lie on one partition.
     """
@@ -115,6 +116,7 @@ def _version(event: Any, cells: Cells, at: Coordinates) -> int:
     if isinstance(event, Reward):
         rank, order = event.revision, cells["occurred_at"]
         tie = _leading_bits(event.digest)
+        content = content >> 1 | bool(event.trajectory_id) << 63
     elif isinstance(event, Step):
         rank = int(event.outcome is Outcome.COMPLETE)
         order = _MAX_UINT64 - cells["started_at"]
