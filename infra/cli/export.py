@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _UNITS = {"m": 60, "h": 3600, "d": 86_400}
 #: Messages in the order in which the conversation ran; further attempts are left out.
 _TRAJECTORIES = """
-SELECT t.*, m.messages AS messages, r.rewards AS rewards
+SELECT *
 FROM (SELECT * FROM trajectories WHERE {where}) AS t
 LEFT JOIN (
     SELECT tenant_id, trajectory_id, arrayMap(

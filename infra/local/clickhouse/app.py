@@ -144,7 +144,9 @@ class ClickHouseFront:
         statement = _whole_statement(work) or work.located.statement
         if statement.insert_format is not None:
             chunks = _data_chunks(work)
-            done = await self._on_thread(lambda: insert(lease.handle, statement, chunks))
+            done = await self._on_thread(
+                lambda: insert(lease.handle, statement, chunks, self._directory)
+            )
         elif statement.streams_as(work.request.default_format):
             return await self._stream(http, work, lease)
         else:

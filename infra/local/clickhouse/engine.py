@@ -9,6 +9,7 @@ The functions here block; the app calls them on threads.
 
 import fcntl
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
@@ -20,7 +21,7 @@ from chdb.state.sqlitelike import Connection
 
 from infra.local.clickhouse.errors import ClickHouseError, from_engine
 from infra.local.clickhouse.request import QueryRequest, preamble, quote_name, quote_string
-from infra.local.clickhouse.statement import Statement
+from infra.local.clickhouse.statement import Statement, reading_file
 from schemas.errors import ConfigError
 
 _MAX_SESSIONS = 1000
@@ -227,20 +228,27 @@ def stream(
         raise from_engine(error) from error
 
 
-def insert(handle: Connection, statement: Statement, chunks: Iterable[bytes]) -> Completed:
+def insert(
+    handle: Connection, statement: Statement, chunks: Iterable[bytes], directory: Path
+) -> Completed:
     """Insert rows given in the statement's format. A row that cannot be parsed inserts nothing
-    of its block; the count of rows written is the engine's own."""
+    of its block; the count of rows written is the engine's own.
+
+    The rows go through a file in `directory`: chDB's own `send_insert` reports success when the
+    table refuses a block (a constraint, a failing expression), and the rows are lost.
+    """
     started = time.monotonic_ns()
-    try:
-        with handle.send_insert(statement.text, statement.insert_format or "Values") as inserter:
-            for chunk in chunks:
-                inserter.append(chunk)
-            result = inserter.finish()
-    except RuntimeError as error:
-        raise from_engine(error) from error
+    with tempfile.NamedTemporaryFile(dir=directory, prefix="insert-") as file:
+        for chunk in chunks:
+            file.write(chunk)
+        file.flush()
+        try:
+            result = handle.query(reading_file(statement, file.name))
+        except RuntimeError as error:
+            raise from_engine(error) from error
     summary = Summary(
-        written_rows=result.rows_written,
-        written_bytes=result.bytes_written,
+        written_rows=result.rows_written(),
+        written_bytes=result.bytes_written(),
         elapsed_ns=time.monotonic_ns() - started,
     )
     return Completed(b"", summary)

@@ -80,6 +80,18 @@ def parse(query: bytes) -> Statement:
     )
 
 
+def reading_file(statement: Statement, path: str) -> str:
+    """The INSERT with its data in a file. SETTINGS stand after the file's name."""
+    text = statement.text.encode()
+    settings = [word.start for word in _outer_words(text) if word.upper == b"SETTINGS"]
+    at = settings[0] if settings else len(text)
+    name = path.replace("\\", "\\\\").replace("'", "\\'")
+    return (
+        f"{text[:at].decode()} FROM INFILE '{name}' COMPRESSION 'none' "
+        f"{text[at:].decode()} FORMAT {statement.insert_format or 'Values'}"
+    )
+
+
 def _parse_insert(query: bytes, words: Iterator[_Word]) -> Statement:
     seen: list[_Word] = []
     for word in words:
