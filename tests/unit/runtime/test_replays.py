@@ -7,7 +7,7 @@ import pytest
 
 from schemas import topics
 from schemas.atdp.internal import PartitionOffset, Replay
-from schemas.bus import Position, Received, Record
+from schemas.bus import Delivery, Position, Received, Record
 from schemas.bus.memory import MemoryBus, MemoryConsumer
 from schemas.codec import encode
 from schemas.errors import TransientError
@@ -21,7 +21,8 @@ def order(bus: MemoryBus, group: str, epoch: int, offset: int) -> None:
     before = (PartitionOffset(topic=topics.RAW_EVENTS, partition=1, offset=offset),)
     replay = Replay(group=group, epoch=epoch, committed_before=before, started_at=AT)
     record = Record(topics.REPLAYS, group.encode(), encode(replay))
-    bus.producer("test").send(record, [].append)
+    reports: list[Delivery] = []
+    bus.producer("test").send(record, reports.append)
 
 
 def test_without_a_replay_it_is_the_first_processing() -> None:
