@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from schemas.atdp.internal import Sample, TrajectorySummary
-from schemas.atdp.types import Reward, Step, TrajectoryEnd
+from schemas.atdp.types import Outcome, Reward, Step, TrajectoryEnd
 from streams.assembly.policies import RewardPolicy, score, status
 from streams.assembly.samples import Closing, Material, original, samples
 from streams.assembly.state import RewardFacts, StepFacts, Trajectory, to_time, to_us, values
@@ -107,9 +107,15 @@ def _total_order(fact: StepFacts | RewardFacts) -> tuple[tuple[bool, str], ...]:
 
 def _absorb_step(trajectory: Trajectory, new: StepFacts) -> Trajectory:
     old = trajectory.steps.get(new.step_id)
-    if old is not None and (old.epoch, _total_order(old)) >= (new.epoch, _total_order(new)):
+    if old is not None and _step_rank(old) >= _step_rank(new):
         return trajectory
     return replace(trajectory, steps={**trajectory.steps, new.step_id: new})
+
+
+def _step_rank(step: StepFacts) -> tuple[int, bool, int, tuple[tuple[bool, str], ...]]:
+    """The version that the table shows as well: completed before others, then the earliest."""
+    completed = step.outcome == Outcome.COMPLETE.value
+    return step.epoch, completed, -step.started_us, _total_order(step)
 
 
 def _absorb_reward(trajectory: Trajectory, new: RewardFacts) -> Trajectory:
@@ -124,6 +130,7 @@ def _absorb_reward(trajectory: Trajectory, new: RewardFacts) -> Trajectory:
 
 
 def _reward_rank(reward: RewardFacts) -> tuple[int, int, int, str, tuple[tuple[bool, str], ...]]:
+    # as in the tables: a correction counts whichever processing made it;
     # final_us gathers over versions, so it must not decide between them
     rest = _total_order(replace(reward, final_us=None))
     return reward.revision, reward.epoch, reward.occurred_us, reward.digest, rest

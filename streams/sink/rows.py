@@ -104,29 +104,27 @@ def _policy_versions(step: Step) -> list[int]:
 
 
 def _version(event: Any, cells: Cells, at: Coordinates) -> int:
-    """32 bits of replay epoch, 32 of rank, 64 of order, 64 of tie-break, 64 of content.
+    """32 bits each of first and second rank, 64 of order, 64 of tie-break, 64 of content.
 
-    Reward: the highest revision, then the latest judgement, then the digest, as assembly decides;
-    of two that say the same the one that knows its trajectory.
-    Step: a completed one before others, then the earliest (later ones are attempts of it).
-    Trajectory and sample: the last one emitted; all of one trajectory lie on one partition.
+    Reward: the highest revision, then the highest replay epoch, then the latest judgement, then
+    the digest. Step: the highest epoch, then a completed one, then the earliest (later ones are
+    attempts of it). Assembly decides both alike. Trajectory and sample: the highest epoch, then
+    the last one emitted; all of one trajectory lie on one partition.
     """
-    content = _content_digest(cells)
-    epoch, rank, order, tie = getattr(event, "replay_epoch", 0), 0, 0, 0
+    epoch = _within("replay_epoch", getattr(event, "replay_epoch", 0), _MAX_UINT32)
+    ranks, order, tie = (epoch, 0), 0, 0
     if isinstance(event, Reward):
-        rank, order = event.revision, cells["occurred_at"]
-        tie = _leading_bits(event.digest)
-        content = content >> 1 | bool(event.trajectory_id) << 63
+        ranks = (_within("revision", event.revision, _MAX_UINT32), epoch)
+        order, tie = cells["occurred_at"], _leading_bits(event.digest)
     elif isinstance(event, Step):
-        rank = int(event.outcome is Outcome.COMPLETE)
+        ranks = (epoch, int(event.outcome is Outcome.COMPLETE))
         order = _MAX_UINT64 - cells["started_at"]
     elif isinstance(event, TrajectorySummary | Sample):
         order = at.offset
     elif isinstance(event, DeadLetter | Quarantined | AuditEvent):
         order = cells["occurred_at"]
-    _within("replay_epoch", epoch, _MAX_UINT32)
-    _within("revision", rank, _MAX_UINT32)
-    return epoch << 224 | rank << 192 | order << 128 | tie << 64 | content
+    content = _content_digest(cells)
+    return ranks[0] << 224 | ranks[1] << 192 | order << 128 | tie << 64 | content
 
 
 def _content_digest(cells: Cells) -> int:

@@ -122,7 +122,7 @@ def test_the_same_winner_in_every_order(store: ClickHouseStore, order: tuple[int
         reward(owner, value=0.1),
         reward(owner, value=0.2, revision=2),
         reward(owner, value=0.3, revision=2, occurred_at=NOON + timedelta(days=1)),
-        reward(owner, value=0.4, replay_epoch=1),
+        reward(owner, value=0.4, revision=2, replay_epoch=1),
     ]
     for position in order:
         write(store, [versions[position]])
@@ -175,6 +175,18 @@ def test_a_row_that_the_engine_refuses_is_found_and_the_rest_is_stored(
     refused = write(store, [step("a", "t", index) for index in range(20)])
     assert [row.id for row in refused] == ["t-s5"]
     assert count(store, "steps", "a") == 19
+    store.close()
+
+
+def test_fifty_tenants_in_a_batch_make_one_part(settings: Settings) -> None:
+    """Parts follow batches, never tenants or days: that is what keeps a busy store healthy."""
+    where = settings.clickhouse.model_copy(update={"database": f"part_{uuid7().replace('-', '')}"})
+    fresh = settings.model_copy(update={"clickhouse": where})
+    store, _ = open_migrated(fresh, wait_seconds=5, pause=time.sleep)
+    days = [NOON + timedelta(days=number) for number in range(50)]
+    write(store, [step(f"tenant-{n}", started_at=day_) for n, day_ in enumerate(days)])
+    parts = "SELECT count() FROM system.parts WHERE active AND database = currentDatabase()"
+    assert one(store, f"{parts} AND table = 'steps_log'") == 1
     store.close()
 
 

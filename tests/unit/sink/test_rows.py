@@ -121,9 +121,19 @@ def test_a_quarantined_row_holds_no_text() -> None:
     assert "Ada" not in repr(cells)
 
 
-def test_the_highest_epoch_counts_before_anything_else() -> None:
-    late = reward("a", revision=9, occurred_at=NOON + timedelta(days=30))
-    assert row(replace(reward("a"), replay_epoch=1)).version > row(late).version
+def test_the_highest_epoch_counts() -> None:
+    early, later = NOON - timedelta(days=1), NOON + timedelta(days=30)
+    assert row(reward("a", replay_epoch=1)).version > row(reward("a", occurred_at=later)).version
+    again = step("a", replay_epoch=1, outcome=Outcome.TIMEOUT)
+    assert row(again).version > row(step("a", started_at=early)).version
+    third = row(summary("a", "t", 3, replay_epoch=1), 2)
+    assert third.version > row(summary("a", "t", 9), 999).version
+
+
+def test_a_correction_counts_even_if_an_older_revision_is_processed_again() -> None:
+    """A replay may begin behind the correction, or after it left the log."""
+    corrected = row(reward("a", revision=2))
+    assert corrected.version > row(reward("a", replay_epoch=3)).version
 
 
 def test_a_revision_counts_before_a_later_judgement() -> None:
