@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, OpenAIError
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from infra.demo.casting import Casting
@@ -26,7 +26,7 @@ from infra.demo.draft import Message
 from infra.demo.ledger import Call, Ledger, RewardPlan, RewardPost, plan_rewards, reward_posts
 from infra.demo.recorded import assistant_message
 from infra.demo.upstream import MODEL
-from schemas.errors import TransientError
+from schemas.errors import HeadraceError, TransientError
 
 _CALL_TIMEOUT_SECONDS = 120.0
 _FEEDBACK_ATTEMPTS = 8
@@ -90,8 +90,15 @@ class Player:
     async def play(self) -> None:
         """Make every call of every conversation; rewards of the early ones go out on the way.
 
-        Raises what the `openai` client raises: one failed call ends the demo.
+        Raises `TransientError` for a call that fails: one ends the demo, since the ledger and
+        the store could not be compared any more.
         """
+        try:
+            await self._play_all()
+        except ExceptionGroup as group:
+            raise _explained(group) from group
+
+    async def _play_all(self) -> None:
         async with (
             _feedback_session() as http,
             AsyncOpenAI(
@@ -204,6 +211,20 @@ class Player:
         raise TransientError(
             f"the gateway answered {status} to a reward. `headrace logs gateway` shows why."
         )
+
+
+def _explained(group: ExceptionGroup[Exception]) -> Exception:
+    """What a person should read of several failed calls; a bug stays what it is."""
+    first = group.exceptions[0]
+    if isinstance(first, HeadraceError):
+        return first
+    if isinstance(first, OpenAIError):
+        status = getattr(first, "status_code", None)
+        return TransientError(
+            f"A call failed ({type(first).__name__}{f', status {status}' if status else ''}). "
+            "`headrace logs gateway` with the --data-dir of the demo shows why."
+        )
+    return group
 
 
 def _feedback_session() -> aiohttp.ClientSession:

@@ -1,7 +1,7 @@
 """Where the jars of the Kafka broker come from.
 
-Order: KAFKA_HOME → the cache → Maven → Maven Central over HTTPS → the Apache archive.
-`kafka_jars.json` lists every jar with its SHA-256; what Maven or Central hand over is compared
+Order: KAFKA_HOME → the cache → Maven → the Apache archive.
+`kafka_jars.json` lists every jar with its SHA-256; what Maven hands over is compared
 with it before it may enter the cache. A cache directory appears by one rename, complete.
 """
 
@@ -14,18 +14,15 @@ import tarfile
 import tempfile
 import urllib.request
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 from schemas.errors import ConfigError
 
-MAVEN_CENTRAL = "https://repo.maven.apache.org/maven2"
 APACHE_ARCHIVE = "https://archive.apache.org/dist/kafka"
 _MAVEN_TIMEOUT_SECONDS = 600.0
 _HTTP_TIMEOUT_SECONDS = 60.0
-_NUM_CONNECTIONS = 8
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,6 @@ def resolve_jars(say: Callable[[str], None]) -> KafkaJars:
     failures = []
     sources: tuple[tuple[str, Callable[[JarList, Path], None]], ...] = (
         ("Maven", fetch_with_maven),
-        ("Maven Central", fetch_from_central),
         ("the Apache archive", fetch_from_archive),
     )
     for name, fetch in sources:
@@ -158,21 +154,6 @@ def verify(jars: JarList, libs: Path) -> None:
             raise ResolveError(f"{name} has another SHA-256 than listed")
 
 
-def fetch_from_central(jars: JarList, libs: Path, repository: str = MAVEN_CENTRAL) -> None:
-    """Download the listed jars one by one, each checked against its SHA-256."""
-
-    def fetch(coordinates: str) -> None:
-        content = _download(f"{repository}/{_repository_path(coordinates)}")
-        if hashlib.sha256(content).hexdigest() != jars.digests[coordinates]:
-            raise ResolveError(f"{coordinates} has another SHA-256 than listed")
-        (libs / _file_name(coordinates)).write_bytes(content)
-
-    with ThreadPoolExecutor(_NUM_CONNECTIONS) as pool:
-        for _ in pool.map(fetch, jars.digests):
-            pass
-    verify(jars, libs)
-
-
 def fetch_from_archive(jars: JarList, libs: Path, archive: str = APACHE_ARCHIVE) -> None:
     """Download the release tarball, check the SHA-512 published beside it, keep its jars."""
     name = f"kafka_2.13-{jars.kafka_version}.tgz"
@@ -207,11 +188,6 @@ def _download(url: str) -> bytes:
             return content
     except OSError as error:
         raise ResolveError(f"{url} is not reachable ({error})") from error
-
-
-def _repository_path(coordinates: str) -> str:
-    group, artifact, version = coordinates.split(":")
-    return f"{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.jar"
 
 
 def _file_name(coordinates: str) -> str:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -47,6 +48,8 @@ def launch(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    # The supervisor outlives this call; whoever stays around reaps it when it ends.
+    threading.Thread(target=process.wait, name="supervisor-reaper", daemon=True).start()
     return _wait_until_ready(data_dir, process, log, on_change)
 
 

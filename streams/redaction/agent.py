@@ -18,7 +18,11 @@ def build(shell: Shell) -> None:
     shell.add_processor(
         [topics.RAW_EVENTS],
         RedactionProcessor(
-            tenants, BlobStore(settings.blobs), context.mark, settings.redaction.hold_seconds
+            tenants,
+            BlobStore(settings.blobs),
+            context.mark,
+            settings.redaction.hold_seconds,
+            settings.training_eligible_tenants,
         ),
         table=topics.LINEAGES_TABLE,
         max_held=settings.redaction.max_held_events,

@@ -6,6 +6,7 @@ Feedback       → trajectory.rewards.v1 if it names a trajectory, else raw.unre
 TrajectoryEnd  → trajectory.ends.v1
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -45,12 +46,19 @@ class RedactionProcessor:
     """Handles one raw record at a time."""
 
     def __init__(
-        self, tenants: Tenants, blobs: BlobStore, mark: ReplayMark, hold_seconds: float
+        self,
+        tenants: Tenants,
+        blobs: BlobStore,
+        mark: ReplayMark,
+        hold_seconds: float,
+        eligible_tenants: Collection[str] = (),
     ) -> None:
+        """`eligible_tenants` permit training; a producer's own word for it is not enough."""
         self._tenants = tenants
         self._blobs = blobs
         self._mark = mark
         self._hold = Hold(hold_seconds)
+        self._eligible_tenants = frozenset(eligible_tenants)
 
     def handle(self, record: Received, state: State, *, overdue: bool) -> Effects | Hold:
         """Decode, place, redact. See `streams.runtime.lane.Processor`."""
@@ -152,7 +160,12 @@ class RedactionProcessor:
         response_id: str | None,
         changes: StateChanges,
     ) -> Effects:
-        governance = replace(step.governance, redaction_policy_version=self._tenants.policy_version)
+        permitted = step.tenant_id in self._eligible_tenants
+        governance = replace(
+            step.governance,
+            redaction_policy_version=self._tenants.policy_version,
+            training_eligible=permitted and step.governance.training_eligible,
+        )
         stamped = replace(
             step,
             governance=governance,

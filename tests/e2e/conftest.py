@@ -1,0 +1,40 @@
+"""A whole stack for a module of tests: real Kafka, Faust, ClickHouse, gateway, recorded model."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from infra.demo.stage import Stage, staged
+
+
+class Silent:
+    """Shows no progress."""
+
+    def begin(self, what: str, total: int | None) -> None:
+        """A phase begins."""
+
+    def advance(self, num: int = 1) -> None:
+        """Some of it is done."""
+
+    def remaining(self, num: int) -> None:
+        """So much is left."""
+
+    def end(self) -> None:
+        """A phase ends."""
+
+
+@contextmanager
+def stage_with(
+    folder: Path, upstream_arguments: list[str], settings: Mapping[str, str]
+) -> Iterator[Stage]:
+    """A stage whose processes run with these settings, given as environment variables."""
+    with pytest.MonkeyPatch.context() as patch:
+        # the stage names its configuration in the environment; both are undone afterwards
+        patch.setenv("HEADRACE_CONFIG", "")
+        patch.delenv("HEADRACE_CONFIG")
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        with staged(folder, upstream_arguments, keep=False, progress=Silent()) as stage:
+            yield stage
