@@ -1,5 +1,6 @@
 """headrace demo: a day of agent traffic through the real pipeline, and what came out."""
 
+import signal
 import sys
 import time
 from pathlib import Path
@@ -50,6 +51,8 @@ def demo(
     from infra.replay.run import replay
     from infra.store import open_reader
 
+    # A kill takes the same way out as Ctrl-C: the stack must not outlive a demo that failed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     started = time.monotonic()
     keep = not (ephemeral or as_json)
     console = Console(stderr=as_json, highlight=False)

@@ -16,6 +16,7 @@ from infra.demo.conversations import Conversation, generate, load_trajectories
 from infra.demo.player import Player, Target, request_of
 from infra.demo.recorded import canonical
 from infra.demo.upstream import Upstream
+from schemas.errors import TransientError
 
 
 @asynccontextmanager
@@ -155,3 +156,10 @@ async def test_all_recorded_airline_conversations_play(shared_data: Path) -> Non
     talks = load_trajectories(shared_data / "trajectories" / "tau-bench-airline-gpt-4o.json")[:40]
     player, _ = await play(talks, concurrency=20)
     assert_complete(player, talks)
+
+
+async def test_a_failed_call_ends_the_play_with_a_sentence() -> None:
+    async with served(generate(1, 2)) as url:
+        player = Player(Target(url, "a", "f"), generate(2, 4), seed=1, concurrency=2)
+        with pytest.raises(TransientError, match="NotFoundError, status 404"):
+            await player.play()
