@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from schemas import topics
+from schemas.atdp.internal import Replay
 from schemas.bus import Position
 from schemas.errors import ConfigError
 from schemas.topics import ASSEMBLY, GROUPS, REDACTION, SINK
@@ -83,6 +84,7 @@ def make_plan(groups: Sequence[str], start: Start, log: Log, *, keep_tables: boo
     """Decide. ConfigError says why a replay would be unsafe, and what to do instead."""
     chosen = tuple(group for group in GROUPS if group in groups)
     _refuse_half_a_cascade(chosen, start)
+    _refuse_unknown_partitions(start, log)
     whole = chosen == GROUPS and start.is_beginning
     if whole and not keep_tables:
         _refuse_lost_rows(log)
@@ -97,6 +99,23 @@ def make_plan(groups: Sequence[str], start: Start, log: Log, *, keep_tables: boo
     )
 
 
+def handled_before(
+    committed: Mapping[Position, int], group: str, earlier: Sequence[Replay]
+) -> dict[Position, int]:
+    """Offsets below which an earlier processing of the group handled every record.
+
+    A replay that was cut short leaves the group at the offsets it was reset to; how far the one
+    before had come is in the order of that replay.
+    """
+    handled = dict(committed)
+    for replay in earlier:
+        if replay.group == group:
+            for before in replay.committed_before:
+                position = (before.topic, before.partition)
+                handled[position] = max(handled.get(position, 0), before.offset)
+    return handled
+
+
 def _refuse_half_a_cascade(chosen: tuple[str, ...], start: Start) -> None:
     if REDACTION in chosen and start.is_beginning and chosen != GROUPS:
         raise ConfigError(
@@ -109,6 +128,15 @@ def _refuse_half_a_cascade(chosen: tuple[str, ...], start: Start) -> None:
             raise ConfigError(
                 f"{topic}:{partition} is read by none of {', '.join(chosen)}; they read "
                 f"{', '.join(sorted({t for g in chosen for t in INPUTS[g]}))}."
+            )
+
+
+def _refuse_unknown_partitions(start: Start, log: Log) -> None:
+    for topic, partition in start.offsets:
+        known = log.watermarks.get(topic, {})
+        if partition not in known:
+            raise ConfigError(
+                f"{topic} has no partition {partition}; it has {', '.join(map(str, known))}."
             )
 
 
@@ -150,5 +178,6 @@ def _first_offset(
             return end
         return where_it_was if group == SINK and topic not in FED_BY else first
     if start.offsets:
-        return max(first, min(end, start.offsets.get(position, where_it_was)))
+        # never forward: what lies between was not processed yet
+        return max(first, min(where_it_was, start.offsets.get(position, where_it_was)))
     return min(where_it_was, log.offsets_at[topic][partition])

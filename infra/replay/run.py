@@ -19,7 +19,7 @@ from typing import Any
 from infra.local.control import ask
 from infra.local.launch import find_settings
 from infra.local.state import is_owned
-from infra.replay.plan import INPUTS, Log, Plan, Start, make_plan
+from infra.replay.plan import INPUTS, Log, Plan, Start, handled_before, make_plan
 from schemas import topics
 from schemas.atdp.internal import AuditEvent, PartitionOffset, Replay
 from schemas.bus import Admin, Bus, Delivery, Record
@@ -121,11 +121,12 @@ def _record_epochs(bus: Bus, plan: Plan, log: Log) -> None:
     """The new epoch of each group, and that somebody ordered it. Durable before the reset."""
     from streams.runtime.replays import read_replays
 
-    epoch = max((r.epoch for r in read_replays(bus)), default=0) + 1
+    earlier = read_replays(bus)
+    epoch = max((r.epoch for r in earlier), default=0) + 1
     now = datetime.now(UTC)
     records = []
     for group in plan.groups:
-        before = log.committed[group.group].items()
+        before = handled_before(log.committed[group.group], group.group, earlier).items()
         event = Replay(
             group=group.group,
             epoch=epoch,

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def chunk(delta: dict[str, Any] | None = None, index: int = 0, **fields: Any) -> dict[str, Any]:
-    """One chat chunk. Fields of the choice: finish_reason, token_ids, logprobs; others are its own."""
+    """One chat chunk. finish_reason, token_ids and logprobs go into its choice."""
     inner = {k: fields.pop(k) for k in ("finish_reason", "token_ids", "logprobs") if k in fields}
     choices = [] if delta is None else [{"index": index, "delta": delta, **inner}]
     return {"id": "chatcmpl-s", "model": "m", "choices": choices, **fields}
