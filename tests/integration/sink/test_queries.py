@@ -1,13 +1,11 @@
-"""Every query of docs/queries.md answers on real rows; docs/tables.md is what the DDL says."""
+"""Every query of docs/queries.md answers on real rows."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from streams.sink.migrate import shipped
 from streams.sink.store import ClickHouseStore
-from streams.sink.tables_doc import markdown
 from tests.integration.sink.conftest import write
 from tests.sink_events import day
 
@@ -60,9 +58,3 @@ def test_success_by_agent_counts_what_was_rewarded(full_store: ClickHouseStore) 
         ("booking", 3, 2 / 3, 2 / 3),
         ("support", 2, 0.5, 0.5),
     ]
-
-
-def test_the_tables_are_described_as_they_are() -> None:
-    assert (DOCS / "tables.md").read_text() == markdown(shipped()), (
-        "run: python -m streams.sink.tables_doc > docs/tables.md"
-    )
