@@ -231,8 +231,12 @@ def alias_of(tenant: Tenant, kind: str, value: str, redaction: EventRedaction) -
 def reward_record(
     reward: Any, mark: ReplayMark, record: Received, raw: Coordinates | None
 ) -> Record:
-    """The reward as an output, stamped with its origin and the processing that made it."""
-    stamped = replace(reward, raw=raw, replay_epoch=mark.epoch, replayed=mark.is_replayed(record))
+    """The reward as an output, stamped with its origin and the processing that made it.
+
+    What was made anew on the way, such as unresolved feedback, is as old as its raw record.
+    """
+    replayed = mark.is_replayed(raw or record)
+    stamped = replace(reward, raw=raw, replay_epoch=mark.epoch, replayed=replayed)
     key = trajectory_key(reward.tenant_id, reward.trajectory_id)
     return outgoing(topics.REWARDS, key, stamped)
 

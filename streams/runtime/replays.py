@@ -9,6 +9,7 @@ from datetime import datetime
 
 from schemas import topics
 from schemas.atdp.internal import Replay
+from schemas.atdp.types import Coordinates
 from schemas.bus import Bus, Received
 from schemas.bus.api import Position
 from schemas.codec import decode
@@ -27,7 +28,7 @@ class ReplayMark:
     committed_before: dict[Position, int] = field(default_factory=dict)
     started_at: datetime | None = None
 
-    def is_replayed(self, record: Received) -> bool:
+    def is_replayed(self, record: Received | Coordinates) -> bool:
         """True when an earlier processing had handled this record."""
         return record.offset < self.committed_before.get((record.topic, record.partition), 0)
 

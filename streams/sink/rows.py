@@ -124,6 +124,8 @@ def _version(event: Any, cells: Cells, at: Coordinates) -> int:
     elif isinstance(event, DeadLetter | Quarantined | AuditEvent):
         order = cells["occurred_at"]
     content = _content_digest(cells)
+    if isinstance(event, Reward):  # of two that say the same, the one that knows its trajectory
+        content = content >> 1 | bool(event.trajectory_id) << 63
     return ranks[0] << 224 | ranks[1] << 192 | order << 128 | tie << 64 | content
 
 

@@ -24,8 +24,9 @@ PRIVATE = {t.name for t in topics.all_topics() if t.holds_original_text}
 class Redaction:
     """Raw events go in with `send`; `restart` keeps only what the tables hold."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, mark: ReplayMark | None = None) -> None:
         self.folder = folder
+        self.mark = mark or ReplayMark()
         self.bus: MemoryBus = memory_bus()
         self.blobs = BlobStore((folder / "blobs").as_uri())
         self.tables = (DictTable(), DictTable())
@@ -35,8 +36,8 @@ class Redaction:
 
     def restart(self) -> None:
         self.tenants = Tenants(ROOT, RedactionSettings(tier="regex"), Metrics())
-        raw = RedactionProcessor(self.tenants, self.blobs, ReplayMark(), hold_seconds=0.0)
-        aliases = AliasProcessor(self.tenants, ReplayMark())
+        raw = RedactionProcessor(self.tenants, self.blobs, self.mark, hold_seconds=0.0)
+        aliases = AliasProcessor(self.tenants, self.mark)
         self.raw_lane = lane_over(self.bus, raw, self.folder, table=self.tables[0])
         self.alias_lane = lane_over(self.bus, aliases, self.folder, table=self.tables[1])
 

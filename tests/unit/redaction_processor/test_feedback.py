@@ -225,3 +225,15 @@ async def test_a_named_parent_with_private_data_in_its_id_is_found(redaction: Re
     parent, child = redaction.events(topics.STEPS)
     assert child.lineage.parent_step_id == parent.step_id
     assert child.lineage.step_index == 1
+
+
+@pytest.mark.parametrize("target", BY_ID)
+async def test_a_reward_that_is_joined_again_in_a_replay_says_so(
+    redaction: Redaction, target: dict[str, str]
+) -> None:
+    await redaction.send(feedback("before", **target), CALL)
+    handled = {(topics.RAW_EVENTS, 0): 2}
+    replayed = Redaction(redaction.folder, ReplayMark(epoch=1, committed_before=handled))
+    await replayed.send(feedback("before", **target), CALL, feedback("after", **target))
+    found = {r.reward_id: r.replayed for r in replayed.events(topics.REWARDS) if r.trajectory_id}
+    assert found == {"before": True, "after": False}

@@ -1,0 +1,256 @@
+"""Replay on the real parts: broker, processors, store, supervisor, command line.
+
+One stack, one story: each test leaves the tables as they must be and the next one goes on.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.demo.checksums import Checksum, checksums
+from infra.demo.settle import num_unread
+from infra.local.control import ask
+from infra.local.launch import find_settings, launch, shut_down
+from infra.local.ports import free_ports
+from infra.local.stack import Ports
+from infra.store import open_reader
+from schemas import topics
+from schemas.atdp.types import Exchange, Feedback, FeedbackTarget
+from schemas.bus import Record, deliver
+from schemas.bus.kafka import KafkaBus
+from schemas.settings import load_settings
+from streams.sink.store import open_client
+from tests.unit.redaction_processor.captures import START, calls_of, record
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+
+TIMEOUT_SECONDS = 120.0
+PARTS = ("kafka", "topics", "clickhouse", "migrate", "redaction", "assembly", "sink")
+SETTINGS = {
+    "HEADRACE_REDACTION__TIER": "regex",
+    "HEADRACE_REDACTION__HOLD_SECONDS": "1",
+    "HEADRACE_ASSEMBLY__TICK_SECONDS": "0.5",
+    "HEADRACE_ASSEMBLY__SETTLE_SECONDS": "0.5",
+    "HEADRACE_KAFKA__NUM_PARTITIONS": "2",
+}
+
+
+def events_of(number: int) -> Iterator[Exchange | Feedback]:
+    """One conversation of three calls; feedback by step, by response and by an id nobody knows."""
+    mail = f"jane{number}@example.com"
+    messages = [
+        {"role": "user", "content": f"call {number} of {mail}"},
+        {"role": "assistant", "content": "hello"},
+        {"role": "user", "content": "again"},
+        {"role": "assistant", "content": "well"},
+        {"role": "user", "content": f"write to {mail}"},
+        {"role": "assistant", "content": "done"},
+    ]
+    yield from calls_of(messages, str(number))
+    for kind, target in (
+        ("step", FeedbackTarget(step_id=f"step-{number}-5")),
+        ("response", FeedbackTarget(response_id=f"chatcmpl-{number}-3")),
+        ("nobody", FeedbackTarget(step_id=f"nobody-{number}")),
+    ):
+        yield Feedback(
+            reward_id=f"{kind}-{number}", tenant_id="acme", target=target, name="resolved",
+            value=float(number % 2), final=kind == "step", occurred_at=START, received_at=START,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A running stack without a gateway; calls go straight to the raw topic."""
+
+    data_dir: Path
+
+    @property
+    def bus(self) -> KafkaBus:
+        return KafkaBus(find_settings(self.data_dir).kafka.bootstrap_servers)
+
+    def send(self, numbers: Sequence[int]) -> None:
+        """Put whole conversations on the raw topic; returns when the broker has them."""
+        received = [record(event, 0) for number in numbers for event in events_of(number)]
+        producer = self.bus.producer("test")
+        try:
+            asyncio.run(deliver(producer, [Record(r.topic, r.key, r.value) for r in received]))
+        finally:
+            producer.close()
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        with open_reader(self.data_dir) as reader:
+            return reader.rows(sql)
+
+    def checksums(self) -> tuple[Checksum, ...]:
+        with open_reader(self.data_dir) as reader:
+            return checksums(reader)
+
+    def count(self, table: str) -> int:
+        return int(self.rows(f"SELECT count() AS n FROM {table}")[0]["n"])
+
+    def settle(self, num_conversations: int) -> None:
+        """Wait until all of it is in the tables and nothing is on its way."""
+        expected = (3 * num_conversations, 3 * num_conversations, num_conversations)
+
+        def is_settled() -> bool:
+            found = tuple(self.count(t) for t in ("steps", "rewards", "trajectories"))
+            return found == expected and num_unread(self.bus) == 0 and self.all_matched()
+
+        until(is_settled, lambda: f"{self.checksums()} is not {expected}")
+
+    def all_matched(self) -> bool:
+        sql = "SELECT countIf(trajectory_id != '') AS n, count() AS m FROM rewards"
+        (row,) = self.rows(sql)
+        return bool(row["n"] * 3 == row["m"] * 2)
+
+    def replay_command(self, *arguments: str) -> list[str]:
+        command = [sys.executable, "-m", "infra.cli.main", "replay", *arguments, "--json"]
+        return [*command, "--data-dir", str(self.data_dir)]
+
+    def replay(self, *arguments: str) -> str:
+        done = subprocess.run(
+            self.replay_command(*arguments), capture_output=True, text=True, check=False,
+            timeout=TIMEOUT_SECONDS,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    def epochs(self) -> set[int]:
+        return {row["e"] for row in self.rows("SELECT DISTINCT replay_epoch AS e FROM steps")}
+
+
+def until(condition: Callable[[], bool], why: Callable[[], str]) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, why()
+        pause.wait(0.2)
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    data_dir = tmp_path_factory.mktemp("replay") / "stack"
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("HEADRACE_")]:
+            patch.delenv(name)
+        for name, value in SETTINGS.items():
+            patch.setenv(name, value)
+        kafka, controller, clickhouse, gateway = free_ports(4)
+        ports = Ports(kafka, controller, clickhouse, gateway)
+        launch(load_settings(data_dir=data_dir), ports, lambda _: None, PARTS)
+        try:
+            made = Stack(data_dir)
+            made.send(range(20))
+            made.settle(20)
+            yield made
+        finally:
+            shut_down(data_dir)
+
+
+def test_feedback_for_nobody_is_visible_and_the_rest_is_matched(stack: Stack) -> None:
+    (row,) = stack.rows(
+        "SELECT countIf(trajectory_id = '') AS n, count() AS m FROM unmatched_rewards"
+    )
+    assert (row["n"], row["m"]) == (20, 20)
+
+
+def test_twice_in_a_row_gives_the_same_tables(stack: Stack) -> None:
+    before = stack.checksums()
+    for _ in range(2):
+        epochs = stack.epochs()
+        stack.replay()
+        stack.settle(20)
+        assert stack.checksums() == before
+        assert max(stack.epochs()) > max(epochs)
+        assert len(stack.epochs()) == 1
+    (row,) = stack.rows("SELECT count() AS n, countIf(replayed) AS r FROM steps")
+    assert row["n"] == row["r"]
+
+
+def test_calls_that_arrive_during_a_replay_are_neither_lost_nor_doubled(stack: Stack) -> None:
+    stop = threading.Event()
+    sent: list[int] = []
+
+    def keep_calling() -> None:
+        for number in range(100, 140):
+            if stop.wait(0.15):
+                return
+            stack.send([number])
+            sent.append(number)
+
+    caller = threading.Thread(target=keep_calling)
+    caller.start()
+    try:
+        stack.replay()
+    finally:
+        stop.set()
+        caller.join(TIMEOUT_SECONDS)
+    stack.settle(20 + len(sent))
+    assert len(sent) > 5
+    before = stack.checksums()
+    stack.replay()
+    stack.settle(20 + len(sent))
+    assert stack.checksums() == before
+
+
+def test_rows_that_were_deleted_come_back(stack: Stack) -> None:
+    before = stack.checksums()
+    num_conversations = before[2].num_rows
+    client = open_client(find_settings(stack.data_dir))
+    try:
+        settings = {"mutations_sync": 2}
+        for table in ("steps", "rewards", "trajectories"):
+            client.command(f"ALTER TABLE {table}_log DELETE WHERE 1", settings=settings)
+    finally:
+        client.close()
+    assert stack.count("steps") == 0
+    stack.replay("--from-time", "2020-01-01", "sink")
+    stack.settle(num_conversations)
+    assert stack.checksums() == before
+
+
+def test_one_trajectory_is_processed_again_alone(stack: Stack) -> None:
+    before = stack.checksums()
+    (row,) = stack.rows("SELECT trajectory_id AS t FROM steps WHERE step_id = 'step-3-1'")
+    assert '"records": 5' in stack.replay("--trajectory", row["t"], "--tenant", "acme")
+    stack.settle(before[2].num_rows)
+    assert stack.checksums() == before
+
+
+@pytest.mark.parametrize("stage", ["stopped", "started"])
+def test_a_replay_that_is_killed_half_way_is_run_again(stack: Stack, stage: str) -> None:
+    before = stack.checksums()
+    num_conversations = before[2].num_rows
+    first_epoch = max(stack.epochs())
+    process = subprocess.Popen(stack.replay_command(), stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: has_reached(stack, stage, first_epoch), lambda: f"never {stage}")
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    stack.replay()
+    stack.settle(num_conversations)
+    assert stack.checksums() == before
+    (row,) = stack.rows("SELECT count() AS n, countIf(replayed) AS r FROM steps")
+    assert row["n"] == row["r"]
+
+
+def has_reached(stack: Stack, stage: str, epoch: int) -> bool:
+    if stage == "stopped":
+        admin = stack.bus.admin()
+        try:
+            return all(admin.num_members(group) == 0 for group in topics.GROUPS)
+        finally:
+            admin.close()
+    children = {child.name: child.status.value for child in ask(stack.data_dir, "status").children}
+    return children["redaction"] == "ready" and stack.epochs() - {epoch} != set()
