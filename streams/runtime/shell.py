@@ -75,7 +75,9 @@ class Shell:
     """One process of one consumer group."""
 
     def __init__(self, group: str, settings: Settings) -> None:
-        bus = KafkaBus(settings.kafka.bootstrap_servers, settings.kafka.max_record_bytes * 2)
+        # Processors write what their topics take, whatever gateways keep their records to.
+        largest = max(topic.max_bytes for topic in topics.all_topics())
+        bus = KafkaBus(settings.kafka.bootstrap_servers, largest + 64 * 1024)
         self.context = Context(
             settings,
             bus,
