@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -37,6 +38,11 @@ def exchange(
         "ended_at": START + timedelta(seconds=1),
     }
     return Exchange(**{**values, **fields})
+
+
+def changed(event: Exchange, fields: dict[str, Any]) -> Exchange:
+    """The call with other values in fields that a test names at run time."""
+    return replace(event, **fields)
 
 
 def record(event: Any, offset: int, key: bytes | None = None) -> Received:

@@ -7,8 +7,10 @@ from typing import Any
 
 def chunk(delta: dict[str, Any] | None = None, index: int = 0, **fields: Any) -> dict[str, Any]:
     """One chat chunk. finish_reason, token_ids and logprobs go into its choice."""
-    inner = {k: fields.pop(k) for k in ("finish_reason", "token_ids", "logprobs") if k in fields}
-    choices = [] if delta is None else [{"index": index, "delta": delta, **inner}]
+    names: list[str] = [k for k in ("finish_reason", "token_ids", "logprobs") if k in fields]
+    inner = {name: fields.pop(name) for name in names}
+    choice: dict[str, Any] = {"index": index, "delta": delta, **inner}
+    choices = [] if delta is None else [choice]
     return {"id": "chatcmpl-s", "model": "m", "choices": choices, **fields}
 
 

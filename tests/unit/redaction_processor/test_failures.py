@@ -21,7 +21,7 @@ from streams.redaction import bodies, gaps
 from streams.redaction.detect.contract import DetectorUnavailable, Span
 from streams.redaction.detect.regex import RegexDetector
 from streams.redaction.outgoing import MAX_VALUE_BYTES
-from tests.unit.redaction_processor.captures import exchange
+from tests.unit.redaction_processor.captures import changed, exchange
 from tests.unit.redaction_processor.parts import Redaction
 from tests.unit.redaction_processor.streams import chunk, sse
 from tests.unit.runtime_harness import records_of
@@ -195,7 +195,7 @@ async def test_a_missing_blob_is_dead_lettered_and_another_tenants_is_missing(
     uri = redaction.blobs.put("umbrella", CALL.request_body)
     gone = f"sha256:acme/{'0' * 64}"
     for place in ("request_body_uri", "response_body_uri"):
-        await redaction.send(replace(CALL, **{place: gone}), replace(CALL, **{place: uri}))
+        await redaction.send(changed(CALL, {place: gone}), changed(CALL, {place: uri}))
     assert [x.reason for x in redaction.events("dead.raw.events.v1")] == ["blob_missing"] * 4
     assert redaction.events(topics.STEPS) == []
 
@@ -240,7 +240,7 @@ async def test_where_the_detector_fails_the_whole_event_waits_in_quarantine(
         body = json.loads(call.request_body) | {"tools": [{"function": {"description": word}}]}
         call = replace(call, request_body=json.dumps(body).encode())
     elif place in ("task_key", "trajectory_id"):
-        call = replace(call, **{place: word})
+        call = changed(call, {place: word})
     await redaction.send(call, replace(CALL, step_id="step-next"))
     (waiting,) = redaction.events(topics.QUARANTINE)
     assert waiting.reason == "detector_unavailable"

@@ -15,7 +15,7 @@ from streams.assembly.processor import Assembly
 from streams.redaction import aliases
 from streams.runtime import ReplayMark
 from streams.sink.rows import to_row
-from tests.unit.redaction_processor.captures import START, exchange, record
+from tests.unit.redaction_processor.captures import START, changed, exchange, record
 from tests.unit.redaction_processor.parts import Redaction
 from tests.unit.runtime_harness import DictTable, records_of
 
@@ -195,7 +195,7 @@ async def test_ids_with_private_data_meet_under_the_same_pseudonym(
     redaction: Redaction, ids: dict[str, str], by_pseudonym: bool
 ) -> None:
     fields = {k: v for k, v in ids.items() if k != "response_id"}
-    call = replace(CALL, **fields)
+    call = changed(CALL, fields)
     if "response_id" in ids:
         body = call.response_body.replace(b"chatcmpl-a", ids["response_id"].encode())
         call = replace(call, response_body=body)

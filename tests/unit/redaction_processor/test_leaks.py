@@ -9,7 +9,7 @@ import json
 import logging
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import datetime
 from enum import StrEnum
@@ -63,8 +63,11 @@ class Planter:
             return list(hint)[-1]
         if dataclasses.is_dataclass(hint) and isinstance(hint, type):
             return self.fill(hint)
-        return {str: self.text, int: lambda: 1, float: lambda: 1.0, bool: lambda: True,
-                bytes: lambda: self.text().encode(), datetime: lambda: START}[hint]()  # fmt: skip
+        makers: dict[Any, Callable[[], Any]] = {
+            str: self.text, int: lambda: 1, float: lambda: 1.0, bool: lambda: True,
+            bytes: lambda: self.text().encode(), datetime: lambda: START,
+        }  # fmt: skip
+        return makers[hint]()
 
 
 def call(planter: Planter, *, stream: bool) -> Exchange:

@@ -11,11 +11,13 @@ from schemas import topics
 from schemas.atdp.types import (
     ActionResult,
     Exchange,
+    Gap,
     HarnessState,
     Lineage,
     Message,
     Observation,
     Step,
+    Usage,
 )
 from streams.redaction import gaps
 from tests.unit.redaction_processor.captures import START, exchange
@@ -202,7 +204,7 @@ def published(name: str, text: str, parent: str | None = None, **fields: Any) ->
         "observation": Observation(
             new_messages=(Message(role="user", body=json.dumps(user(text))),), context_messages=1),
         "action_and_result": ActionResult(
-            token_ids=TOKENS, prompt_token_ids=PROMPT, logprobs=LOGPROBS),
+            token_ids=TOKENS, prompt_token_ids=PROMPT, logprobs=LOGPROBS, usage=Usage()),
     }  # fmt: skip
     return Step(**{**values, **fields})
 
@@ -243,7 +245,7 @@ async def test_a_published_step_vouches_only_for_text_it_carries(redaction: Reda
 
 def test_every_gap_of_the_code_is_in_the_documentation() -> None:
     text = (Path(__file__).parents[3] / "docs" / "gaps.md").read_text()
-    known = [value for value in vars(gaps).values() if isinstance(value, gaps.Gap)]
+    known = [value for value in vars(gaps).values() if isinstance(value, Gap)]
     assert len(known) > 8
     for gap in known:
         assert f"| `{gap.field}` | `{gap.reason}` |" in text
