@@ -51,8 +51,8 @@ def demo(
     from infra.replay.run import replay
     from infra.store import open_reader
 
-    # A kill takes the same way out as Ctrl-C: the stack must not outlive a demo that failed.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt_once)
     started = time.monotonic()
     keep = not (ephemeral or as_json)
     console = Console(stderr=as_json, highlight=False)
@@ -79,6 +79,14 @@ def demo(
         sys.stdout.write(report.numbers_line(played, seconds) + "\n")
     if not all(finding.good is not False for finding in report.findings(played, seconds)):
         raise typer.Exit(1)
+
+
+def _interrupt_once(_number: int, _frame: object) -> None:
+    """End the demo, and the stack with it. A second signal must not break off the ending: kill and
+    `timeout` send several, and people press Ctrl-C twice."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _conversations(trajectories: Path | None, seed: int) -> tuple[list["Conversation"], list[str]]:
