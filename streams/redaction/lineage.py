@@ -24,6 +24,8 @@ from schemas.ids import keyed_digest
 
 #: Interchangeable steps kept per digest: enough for that many equal conversations at a time.
 MAX_CANDIDATES = 256
+#: Extended ones kept beside them: what was written is told from what was lost in a crash.
+MAX_EXTENDED = 16
 
 
 class StateView(Protocol):
@@ -40,7 +42,8 @@ class Node:
     trajectory_id: str
     step_index: int
     redacted: bool
-    extended: bool = False
+    #: The step that extends this one first; empty while none does.
+    extended_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,43 +136,66 @@ def _longest_prefix(call: Call, state: StateView) -> tuple[int, Node | None]:
         stored = state.get(f"{call.scope}|{call.chain[length]}")
         if stored is not None:
             nodes = [_node(row) for row in orjson.loads(stored)]
-            free = [node for node in nodes if not node.extended]
-            return length, (free or nodes)[0]
+            # One that this call had taken before it died is taken again.
+            mine = [node for node in nodes if node.extended_by == call.step_id]
+            free = [node for node in nodes if not node.extended_by]
+            return length, (mine or free or nodes[-1:])[0]
     return 0, None
 
 
 def remember(
     call: Call, where: Place, node: Node, output_digests: Sequence[str], state: StateView
 ) -> tuple[tuple[str, bytes | None], ...]:
-    """State changes after the call was placed: its decision, itself under its digests, its parent
-    marked as extended. Remembering the same call again changes nothing."""
+    """State changes after the call was placed: itself under its digests, its parent marked as
+    extended, and last, since it makes the others final, its decision.
+
+    Remembering a call again changes nothing, unless the process died before it had written all:
+    then what is missing is written.
+    """
     decided = f"{call.scope}#{call.step_id}"
-    if state.get(decided) is not None:
-        return ()
-    decision = {
-        "self": _row(node),
-        "parent": None if where.parent is None else _row(where.parent),
-        "known": where.num_known,
-        "gap": where.gap,
-        "ends": list(dict.fromkeys(output_digests)),
-    }
-    changes: dict[str, bytes | None] = {decided: orjson.dumps(decision)}
+    is_known = state.get(decided) is not None
+    changes: dict[str, bytes | None] = {}
     if where.parent is not None and where.num_known:
         key = f"{call.scope}|{call.chain[where.num_known]}"
-        _update(changes, state, key, replace(where.parent, extended=True))
+        if not is_known or _is_free(where.parent, state.get(key)):
+            _update(changes, state, key, replace(where.parent, extended_by=call.step_id))
     for digest in dict.fromkeys(output_digests):
-        _update(changes, state, f"{call.scope}|{digest}", node)
+        key = f"{call.scope}|{digest}"
+        if not is_known or _was_never_written(node, state.get(key)):
+            _update(changes, state, key, node)
+    if not is_known:
+        decision = {
+            "self": _row(node),
+            "parent": None if where.parent is None else _row(where.parent),
+            "known": where.num_known,
+            "gap": where.gap,
+            "ends": list(dict.fromkeys(output_digests)),
+        }
+        changes[decided] = orjson.dumps(decision)
     return tuple(changes.items())
 
 
+def _was_never_written(node: Node, stored: bytes | None) -> bool:
+    """Whether a digest surely never listed a step: it does not now, and has dropped none so far."""
+    nodes = [_node(row) for row in orjson.loads(stored)] if stored else []
+    num_extended = sum(bool(n.extended_by) for n in nodes)
+    may_have_dropped = num_extended >= MAX_EXTENDED or len(nodes) - num_extended >= MAX_CANDIDATES
+    return not may_have_dropped and all(n.step_id != node.step_id for n in nodes)
+
+
+def _is_free(parent: Node, stored: bytes | None) -> bool:
+    rows = orjson.loads(stored) if stored else []
+    return any(n.step_id == parent.step_id and not n.extended_by for n in map(_node, rows))
+
+
 def _update(changes: dict[str, bytes | None], state: StateView, key: str, node: Node) -> None:
-    """Put `node` among the steps of a digest: free ones first, one extended one kept."""
+    """Put `node` among the steps of a digest: free ones first, then the last extended ones."""
     stored = changes.get(key) or state.get(key)
     nodes = [_node(row) for row in orjson.loads(stored)] if stored else []
     others = [other for other in nodes if other.step_id != node.step_id]
     ordered = [*others, node]
-    free = [n for n in ordered if not n.extended][-MAX_CANDIDATES:]
-    extended = [n for n in ordered if n.extended][-1:]
+    free = [n for n in ordered if not n.extended_by][-MAX_CANDIDATES:]
+    extended = [n for n in ordered if n.extended_by][-MAX_EXTENDED:]
     changes[key] = orjson.dumps([_row(n) for n in [*free, *extended]])
 
 
@@ -180,8 +206,8 @@ def _decided_before(decided: bytes) -> Place:
 
 
 def _row(node: Node) -> list[Any]:
-    return [node.step_id, node.trajectory_id, node.step_index, node.redacted, node.extended]
+    return [node.step_id, node.trajectory_id, node.step_index, node.redacted, node.extended_by]
 
 
 def _node(row: list[Any]) -> Node:
-    return Node(row[0], row[1], row[2], redacted=row[3], extended=row[4])
+    return Node(row[0], row[1], row[2], redacted=row[3], extended_by=row[4])

@@ -155,8 +155,8 @@ class Redactor:
         """Redact every string leaf of a document, and keys that hold private data.
 
         Names found in the documents of `background` (earlier messages, say) are looked for in
-        this one too; the background itself is not returned. Raises DetectorUnavailable, and PermanentError for
-        a document nested deeper than 200 levels.
+        this one too; the background itself is not returned. Raises DetectorUnavailable, and
+        PermanentError for a document nested deeper than 200 levels.
         """
         walk = _Walk(self._scanner, skip)
         for document in background:

@@ -1,5 +1,6 @@
 """Both lanes of redaction in process, and a way to run events through them to the end."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ class Redaction:
         self.mark = mark or ReplayMark()
         self.bus: MemoryBus = memory_bus()
         self.blobs = BlobStore((folder / "blobs").as_uri())
-        self.tables = (DictTable(), DictTable())
+        self.tables: tuple[Any, Any] = (DictTable(), DictTable())
         self._read: dict[str, int] = {topics.RAW_ALIASES: 0, topics.RAW_UNRESOLVED: 0}
         self._offset = 0
         self.restart()
@@ -47,6 +48,11 @@ class Redaction:
             received = event if isinstance(event, Received) else record(event, self._offset)
             self._offset += 1
             await self.raw_lane.process([received])
+        await self.drain()
+
+    async def send_batch(self, records: Sequence[Received]) -> None:
+        """Handle raw records as one batch, all or nothing."""
+        await self.raw_lane.process(records)
         await self.drain()
 
     async def drain(self, *order: str) -> None:
