@@ -33,7 +33,7 @@ def list_letters(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """List them: where the record lies, why it was given up, and when it was tried again."""
+    """List dead letters: where each record lies, why it was given up, when it was retried."""
     from infra.connection import open_bus
     from infra.letters import read_letters
 
@@ -55,7 +55,7 @@ def show(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one, with the original only on demand. Showing the original is audited."""
+    """Show one dead letter. --show-original prints the record, and that is audited."""
     from infra.connection import open_bus
     from infra.letters import SHOWN, audit, original, pick, read_letters
 
@@ -78,7 +78,9 @@ def show(
 
 
 def retry(
-    letter_ids: Annotated[list[str] | None, typer.Argument(help="Ids. Or give --all.")] = None,
+    letter_ids: Annotated[
+        list[str] | None, typer.Argument(help="Ids, or their first characters; or give --all.")
+    ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="All that were not tried again yet.")
     ] = False,
@@ -92,7 +94,7 @@ def retry(
     from infra.letters import retry as retry_letters
 
     if bool(letter_ids) == every or (reason is not None and not every):
-        raise ConfigError("Give ids, or --all with or without --reason.")
+        raise ConfigError("Give ids, or give --all; --reason goes with --all only.")
     with open_bus(data_dir) as (_, bus, admin):
         chosen = _choose(read_letters(bus, admin), letter_ids or [], reason)
         with _producer(bus) as producer:

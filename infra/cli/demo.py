@@ -31,7 +31,7 @@ def demo(
     ] = False,
     as_json: AsJson = False,
     concurrency: Annotated[int, typer.Option(min=1, help="Conversations at a time.")] = 20,
-    seed: Annotated[int, typer.Option(help="Of the demo's own conversations.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the demo's own conversations.")] = 1,
     data_dir: Annotated[
         Path, typer.Option("--data-dir", "-d", help="Folder of the demo; it is emptied first.")
     ] = DEFAULT_DATA_DIR,
@@ -40,6 +40,8 @@ def demo(
 
     Exit code 1 when a call is lost or doubled, a reward unmatched, a private value found later
     (of a file: an e-mail, phone or date of birth), or the replay not the same.
+
+    With --json the stack stops at the end.
     """
     from rich.console import Console
 
@@ -97,5 +99,5 @@ def _conversations(trajectories: Path | None, seed: int) -> tuple[list["Conversa
         return generate(seed), ["--seed", str(seed)]
     talks = load_trajectories(trajectories)
     if not talks:
-        raise ConfigError(f"{trajectories} holds no conversation.")
+        raise ConfigError(f"{trajectories} holds no conversation. Name another file.")
     return talks, ["--trajectories", str(trajectories.absolute())]

@@ -60,7 +60,9 @@ def export(
     file_format: Annotated[
         Literal["jsonl", "parquet"], typer.Option("--format", help="jsonl or parquet")
     ] = "jsonl",
-    out: Annotated[Path | None, typer.Option(help="File to write. Default: output.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File to write. Default: standard output.")
+    ] = None,
     where: Annotated[str, typer.Option(help="SQL condition over the columns of WHAT.")] = "",
     since: Annotated[
         str, typer.Option(help="Started since then: 90m, 24h, 7d or an ISO time.")
@@ -146,7 +148,7 @@ def _target(out: Path | None) -> Iterator[BinaryIO]:
         with part.open("wb") as file:
             yield file
     except FileNotFoundError:
-        raise ConfigError(f"The directory of {out} does not exist.") from None
+        raise ConfigError(f"The directory of {out} does not exist. Create it.") from None
     part.replace(out)
 
 

@@ -48,19 +48,33 @@ def feedback(
     target: Annotated[str, typer.Argument(help="trajectory:ID, step:ID or response:ID")],
     name: Annotated[str, typer.Option(help="What is rated, such as resolved.")],
     value: Annotated[str | None, typer.Option(help="A number, true or false.")] = None,
-    label: Annotated[str | None, typer.Option()] = None,
+    label: Annotated[str | None, typer.Option(help="A word, such as resolved.")] = None,
     text: Annotated[str | None, typer.Option(help="A critique or a better answer.")] = None,
-    kind: Annotated[str | None, typer.Option(help="Default: as the given field suggests.")] = None,
-    feedback_id: Annotated[
-        str | None, typer.Option(help="The same id again is a revision.")
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            help="scalar, label, critique, demonstration or preference. "
+            "Default: as the given field suggests."
+        ),
     ] = None,
-    revision: Annotated[int, typer.Option(min=1)] = 1,
-    retract: Annotated[bool, typer.Option("--retract", help="Take it back.")] = False,
-    confidence: Annotated[float | None, typer.Option(min=0, max=1)] = None,
+    feedback_id: Annotated[
+        str | None, typer.Option(help="Id of the rating; a correction gives it again.")
+    ] = None,
+    revision: Annotated[
+        int, typer.Option(min=1, help="Above 1 corrects the rating with this --feedback-id.")
+    ] = 1,
+    retract: Annotated[bool, typer.Option("--retract", help="Take the rating back.")] = False,
+    confidence: Annotated[
+        float | None, typer.Option(min=0, max=1, help="How sure the rater is.")
+    ] = None,
     final: Annotated[bool, typer.Option("--final", help="No further reward is expected.")] = False,
-    task_key: Annotated[str | None, typer.Option()] = None,
-    key: Annotated[str | None, typer.Option(help=f"Default: ${_KEY_VARIABLE}.")] = None,
-    url: Annotated[str | None, typer.Option(help="Default: the gateway of the settings.")] = None,
+    task_key: Annotated[str | None, typer.Option(help="What was attempted.")] = None,
+    key: Annotated[
+        str | None, typer.Option(help=f"Gateway key. Default: ${_KEY_VARIABLE}.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Address of the gateway. Default: from the settings.")
+    ] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -98,7 +112,7 @@ def _gateway_url(data_dir: DataDir) -> str:
 
 def _post(url: str, body: dict[str, Any], key: str) -> dict[str, Any]:
     if not url.startswith(("http://", "https://")):
-        raise ConfigError("--url begins with http:// or https://.")
+        raise ConfigError("Begin --url with http:// or https://.")
     headers = {"content-type": "application/json", "x-headrace-key": key}
     request = Request(url, json.dumps(body).encode(), headers)  # noqa: S310 - checked above
     try:

@@ -40,7 +40,9 @@ def make_key(
     from schemas.atdp.internal import KeyRecord
 
     if not _TENANT.match(tenant_id):
-        raise ConfigError("A tenant is named by 1 to 63 letters, digits, _ or -.")
+        raise ConfigError(
+            "Name a tenant with 1 to 63 letters, digits, _ or -; a letter or digit comes first."
+        )
     for name, value in (("--agent", agent_id), ("--rater", rater_id)):
         if value is not None and not _ID.match(value):
             raise ConfigError(f"{name} takes 1 to 200 letters, digits or any of . _ : @ + = -")
@@ -96,20 +98,28 @@ def read_keys(bus: "Bus") -> dict[str, "KeyRecord"]:
             if message.offset + 1 >= waiting.get(message.partition, 0):
                 waiting.pop(message.partition, None)
         if datetime.now(UTC).timestamp() > deadline:
-            raise TransientError("The keys could not be read in time. Is Kafka up?")
+            raise TransientError(
+                "The keys could not be read in time. Is Kafka up? `headrace status` shows it."
+            )
     consumer.close()
     return found
 
 
 def create(
     tenant: Annotated[str, typer.Option(help="Owner of everything captured through the key.")],
-    scope: Annotated[list[str], typer.Option(help="capture, feedback:write, events:write, …")],
+    scope: Annotated[
+        list[str],
+        typer.Option(
+            help="capture, feedback:write, events:write, trajectories:read or admin (all of them); "
+            "several times for several."
+        ),
+    ],
     agent: Annotated[str | None, typer.Option(help="Agent that uses it.")] = None,
     rater: Annotated[str | None, typer.Option(help="Rater its feedback is ascribed to.")] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and show it, once."""
+    """Make a key and show it. It is shown only once."""
     key, record = make_key(tenant, tuple(dict.fromkeys(scope)), agent, rater)
     publish_key(_bus(data_dir), record)
     if as_json:
@@ -133,7 +143,11 @@ def list_keys(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         typer.echo(f"{record.key_id}  {record.tenant_id}  {scopes}  {state}")
 
 
-def revoke(key_id: str, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+def revoke(
+    key_id: Annotated[str, typer.Argument(help="Id of the key; `headrace keys list` shows it.")],
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
     """End a key. Gateways follow within moments."""
     bus = _bus(data_dir)
     record = read_keys(bus).get(key_id)

@@ -85,9 +85,11 @@ def publish(
     from infra.cli.keys import _TENANT
 
     if not _TENANT.match(tenant):
-        raise ConfigError("A tenant is named by 1 to 63 letters, digits, _ or -.")
+        raise ConfigError(
+            "Name a tenant with 1 to 63 letters, digits, _ or -; a letter or digit comes first."
+        )
     if not file.is_file():
-        raise ConfigError(f"There is no file {file}.")
+        raise ConfigError(f"There is no file {file}. Check the path.")
     chosen = file_format or detect(first_entries(read_entries(file)))
     settings = _settings(data_dir)
     reading = Reading(file, chosen, settings, tenant)
@@ -99,7 +101,7 @@ def publish(
         num_events = _send(reading, num_events, data_dir)
     _report(file, chosen, tenant, tally, dry_run=dry_run, as_json=as_json)
     if tally.num_problems and not num_events:
-        raise ConfigError("Nothing in the file can be published.")
+        raise ConfigError("Nothing in the file can be published. Correct what is listed above.")
 
 
 @dataclass(frozen=True, slots=True)

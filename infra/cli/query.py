@@ -34,7 +34,7 @@ def query(
     limit: Annotated[int, typer.Option(min=1, help="Rows of the table to show.")] = 200,
     data_dir: DataDir = None,
 ) -> None:
-    """Ask the store. It cannot be changed this way. Recipes: docs/queries.md."""
+    """Run a SELECT on the store. Nothing can be changed. Recipes: docs/queries.md."""
     from infra.store import open_reader
 
     if as_json and csv:

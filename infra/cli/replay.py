@@ -87,7 +87,7 @@ def _groups(names: list[str]) -> tuple[str, ...]:
     }
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise ConfigError(f"No group {unknown[0]}; there are redaction, assembly and sink.")
+        raise ConfigError(f"No group {unknown[0]}. Name redaction, assembly or sink.")
     return tuple(g for g in topics.GROUPS if not names or g in {known[n] for n in names})
 
 
@@ -101,7 +101,7 @@ def _start(from_time: str | None, from_offset: list[str]) -> "Start":
             at = datetime.fromisoformat(from_time)
         except ValueError:
             raise ConfigError(
-                f"{from_time} is no ISO 8601 time, such as 2026-01-31T08:00:00Z."
+                f"{from_time} is no ISO 8601 time. Write it like 2026-01-31T08:00:00Z."
             ) from None
         return Start(at=at if at.tzinfo else at.replace(tzinfo=UTC))
     offsets = {}
@@ -109,7 +109,9 @@ def _start(from_time: str | None, from_offset: list[str]) -> "Start":
         topic, _, rest = text.partition(":")
         partition, _, offset = rest.partition(":")
         if not (partition.isdecimal() and offset.isdecimal()):
-            raise ConfigError(f"{text} is not TOPIC:PARTITION:OFFSET.")
+            raise ConfigError(
+                f"{text} is not TOPIC:PARTITION:OFFSET. Write it like raw.events.v1:0:100."
+            )
         offsets[topic, int(partition)] = int(offset)
     return Start(offsets=offsets)
 

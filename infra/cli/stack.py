@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 _COLORS = {"ready": typer.colors.GREEN, "done": typer.colors.GREEN, "failed": typer.colors.RED}
 _FOLLOW_POLL_SECONDS = 0.3
 
-PortOption = Annotated[int | None, typer.Option(min=1, max=65_535)]
-
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
@@ -29,10 +27,19 @@ def register(app: typer.Typer) -> None:
 def up(
     data_dir: DataDir = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return once all is ready.")] = False,
-    kafka_port: PortOption = None,
-    clickhouse_port: PortOption = None,
-    gateway_port: PortOption = None,
-    only: Annotated[list[str] | None, typer.Option(help="Start only this child.")] = None,
+    kafka_port: Annotated[
+        int | None, typer.Option(min=1, max=65_535, help="Default: 9092.")
+    ] = None,
+    clickhouse_port: Annotated[
+        int | None, typer.Option(min=1, max=65_535, help="Default: setting clickhouse.port.")
+    ] = None,
+    gateway_port: Annotated[
+        int | None, typer.Option(min=1, max=65_535, help="Default: setting gateway.port.")
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Start only this process; several times for several."),
+    ] = None,
 ) -> None:
     """Start Kafka, ClickHouse, the gateway and the processors; stop them with Ctrl-C."""
     from infra.local.launch import launch
@@ -92,7 +99,9 @@ def logs(
     name: Annotated[str | None, typer.Argument(help="A process; default: all.")] = None,
     data_dir: DataDir = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Lines of each.")] = 50,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=1, help="Last lines of each process.")
+    ] = 50,
 ) -> None:
     """Show what the processes wrote. Logs hold no payload text."""
     from infra.local.rotating_log import last_lines

@@ -32,7 +32,9 @@ def tail(
     follow_on: Annotated[
         bool, typer.Option("--follow", "-f", help="After --from-beginning, wait for more.")
     ] = False,
-    num: Annotated[int | None, typer.Option("-n", min=1, help="Stop after so many.")] = None,
+    num: Annotated[
+        int | None, typer.Option("-n", min=1, help="Stop after this many events.")
+    ] = None,
     tenant: Annotated[str | None, typer.Option(help="Only this owner's.")] = None,
     trajectory: Annotated[str | None, typer.Option(help="Only this trajectory's.")] = None,
     show_original: Annotated[
