@@ -49,7 +49,12 @@ def replay(
     Without options everything is processed again from the first record kept. Rows carry a new
     replay_epoch; ids stay the same, so nothing is doubled.
     """
-    if trajectory is not None:
+    if trajectory is not None or tenant is not None:
+        if groups or from_time or from_offset or keep_tables or dry_run:
+            raise ConfigError(
+                "--trajectory publishes the records of one trajectory again and takes only "
+                "--tenant beside it; leave the other options out."
+            )
         _one(data_dir, tenant, trajectory, as_json=as_json)
         return
     from infra.replay.run import preview
@@ -64,11 +69,15 @@ def replay(
     _print(plan, "replayed", as_json)
 
 
-def _one(data_dir: Path | None, tenant: str | None, trajectory: str, *, as_json: bool) -> None:
+def _one(
+    data_dir: Path | None, tenant: str | None, trajectory: str | None, *, as_json: bool
+) -> None:
     from infra.replay.one import replay_trajectory
 
-    if tenant is None:
-        raise ConfigError("Give --tenant with --trajectory: ids are unique within a tenant.")
+    if tenant is None or trajectory is None:
+        raise ConfigError(
+            "Give --trajectory and --tenant together: ids are unique within a tenant."
+        )
     with _progress(quiet=as_json) as report:
         done = replay_trajectory(data_dir, tenant, trajectory, report)
     if as_json:
