@@ -34,7 +34,7 @@ class KafkaSettings(Section):
     bootstrap_servers: str = "127.0.0.1:9092"
     num_partitions: int = Field(4, ge=1, le=1024)
     replication_factor: int = Field(1, ge=1)
-    max_record_bytes: int = Field(900_000, ge=10_000)
+    max_record_bytes: int = Field(900_000, ge=10_000, le=1_000_000)
 
 
 class ClickHouseSettings(Section):

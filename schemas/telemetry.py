@@ -3,6 +3,7 @@
 Payload text never goes into either. A log line carries ids, coordinates, counts and reasons.
 """
 
+import json
 import logging
 import sys
 import traceback
@@ -87,9 +88,18 @@ def frames_without_text(
     return event
 
 
+class _WithoutText(logging.Formatter):
+    """Formats other libraries' records; of an exception only its type and frames, as above."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the standard library's name
+        return json.dumps(frames_without_text(None, "", {"exc_info": ei[1]}))
+
+
 def configure_logging(service: str, level: str = "info") -> None:
     """Send structlog and the standard library's loggers to stderr as JSON lines."""
-    logging.basicConfig(stream=sys.stderr, level=level.upper(), format="%(message)s", force=True)
+    logging.basicConfig(stream=sys.stderr, level=level.upper(), force=True)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_WithoutText("%(message)s"))
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -61,6 +61,8 @@ class SpoolFolder:
     def release(self) -> None:
         """Give the lock back; remove the folder if nothing waits in it."""
         if not self.segments():
+            for note in self.path.glob("*.done"):  # left by a kill between two removals
+                note.unlink(missing_ok=True)
             (self.path / _LOCK).unlink(missing_ok=True)
             self.path.rmdir()
         os.close(self._lock)

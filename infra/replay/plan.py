@@ -88,6 +88,10 @@ def make_plan(groups: Sequence[str], start: Start, log: Log, *, keep_tables: boo
     whole = chosen == GROUPS and start.is_beginning
     if whole and not keep_tables:
         _refuse_lost_rows(log)
+    if whole and keep_tables and _is_cut(log):
+        # State and clean records older than the cut cannot be made again, so they stay.
+        kept = log.watermarks[topics.RAW_EVENTS]
+        start = Start(offsets={(topics.RAW_EVENTS, p): first for p, (first, _) in kept.items()})
     plans = tuple(_group_plan(group, chosen, start, log) for group in chosen)
     return Plan(
         groups=plans,
@@ -138,6 +142,10 @@ def _refuse_unknown_partitions(start: Start, log: Log) -> None:
             raise ConfigError(
                 f"{topic} has no partition {partition}; it has {', '.join(map(str, known))}."
             )
+
+
+def _is_cut(log: Log) -> bool:
+    return any(first > 0 for first, _ in log.watermarks[topics.RAW_EVENTS].values())
 
 
 def _refuse_lost_rows(log: Log) -> None:

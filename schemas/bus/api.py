@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from schemas.errors import HeadraceError
+from schemas.errors import HeadraceError, TransientError
 from schemas.topics import Topic
+
+#: How long a full queue is given to make room, and the hint by which a full queue is known.
+_ROOM_SECONDS = 0.05
+_QUEUE_FULL_SECONDS = 0.1
 
 Position = tuple[str, int]
 """Topic and partition."""
@@ -145,9 +149,21 @@ async def deliver(producer: Producer, records: Sequence[Record]) -> list[Deliver
         return on_delivery
 
     for index, record in enumerate(records):
-        producer.send(record, reporter(index))
+        while not _queued(producer, record, reporter(index), num_sent=index):  # noqa: ASYNC110 - the queue tells nobody that it has room
+            await asyncio.sleep(_ROOM_SECONDS)
     await done
     return _raise_first_error([d for d in results if d is not None])
+
+
+def _queued(producer: Producer, record: Record, report: OnDelivery, *, num_sent: int) -> bool:
+    """False while the queue is full of our own records, which leave it one by one."""
+    try:
+        producer.send(record, report)
+    except TransientError as error:
+        if num_sent == 0 or error.retry_after_seconds > _QUEUE_FULL_SECONDS:
+            raise
+        return False
+    return True
 
 
 def _raise_first_error(deliveries: list[Delivery]) -> list[Delivery]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
@@ -126,7 +126,8 @@ class KafkaProducer:
         # Nobody polls the old object again: its reports must come now, or its records' owners
         # would wait for them for ever.
         self._producer.purge()
-        self._producer.flush(_REQUEST_SECONDS)
+        with suppress(KafkaException):  # the fatal error itself, told once more
+            self._producer.flush(_REQUEST_SECONDS)
         self._producer = RdProducer(self._config)
         self._is_fatal.clear()
 

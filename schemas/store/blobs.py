@@ -36,10 +36,10 @@ class BlobStore:
     def _write(self, path: str, data: bytes) -> None:
         self._fs.makedirs(posixpath.dirname(path), exist_ok=True)
         temporary = f"{path}.{os.getpid()}"
+        if self._protocol == "file":  # private before the first byte of it is there
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
         with self._fs.open(temporary, "wb") as file:
             file.write(data)
-        if self._protocol == "file":
-            os.chmod(temporary, 0o600)  # noqa: PTH101 - fsspec paths are strings
         self._fs.mv(temporary, path)
 
     def get(self, tenant_id: str, uri: str) -> bytes:

@@ -26,6 +26,7 @@ def build(shell: Shell) -> None:
         ),
         table=topics.LINEAGES_TABLE,
         max_held=settings.redaction.max_held_events,
+        decides_once=True,
     )
     shell.add_processor(
         [topics.RAW_ALIASES, topics.RAW_UNRESOLVED],

@@ -78,7 +78,7 @@ class RedactionProcessor:
     ) -> Effects | Hold:
         tenant = self._tenants.get(exchange.tenant_id)
         # Any producer may use any key: a tenant's state is under its own name.
-        scope = f"{exchange.tenant_id}/{(record.key or b'').decode('utf-8', 'replace')}"
+        scope = f"{exchange.tenant_id}/{keyed_digest(tenant.lineage_key, record.key or b'')}"
         asked = request_bytes(exchange, self._blobs)
         answered = _readable_answer(exchange, self._blobs)
         clean_id = self._tenants.redaction(exchange.tenant_id).identifier(exchange.step_id) or ""

@@ -29,6 +29,10 @@ from streams.runtime.crashes import CrashLedger
 log = structlog.get_logger()
 
 MAX_CRASHES = 3
+_MAX_BYTES = {topic.name: topic.max_bytes for topic in topics.all_topics()}
+_DEFAULT_MAX_BYTES = 1_048_576
+#: What headers and the batch around a record add to it.
+_FRAMING_BYTES = 2_048
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,11 @@ class RecordLane:
         clock: Clock,
         metrics: Metrics,
         max_held: int = 10_000,
+        decides_once: bool = False,
     ) -> None:
+        """`decides_once`: what was decided for a record depends on when it came, so the decision
+        is durable before anybody sees it; a record whose decision is known is emitted again."""
+        self._decides_once = decides_once
         self._group = group
         self._processor = processor
         self._table = table
@@ -192,6 +200,7 @@ class RecordLane:
             self._refuse_if_it_keeps_crashing(where)
             view = _Overlay(self._table, batch, record.partition)
             effects = self._processor.handle(record, view, overdue=overdue)
+            _refuse_oversized(effects)
         except PermanentError as error:
             effects = Effects(outputs=(self._dead_letter(record, error),))
         except QuarantineError as error:
@@ -252,18 +261,21 @@ class RecordLane:
         return Record(topics.QUARANTINE, event.quarantine_id.encode(), encode(event))
 
     async def _make_durable(self, batch: _Batch) -> None:
-        await self._deliver(batch.outputs)
-        if self._table is None or not batch.state:
-            return
-        changelog = self._table.changelog
-        await self._deliver(
-            [
-                Record(changelog, key.encode(), value, partition=partition)
-                for (partition, key), value in batch.state.items()
-            ]
-        )
-        for (_, key), value in batch.state.items():
-            self._table.apply(key, value)
+        changes = self._changelog_records(batch)
+        first, second = (changes, batch.outputs) if self._decides_once else (batch.outputs, changes)
+        await self._deliver(first)
+        await self._deliver(second)
+        if self._table is not None:
+            for (_, key), value in batch.state.items():
+                self._table.apply(key, value)
+
+    def _changelog_records(self, batch: _Batch) -> list[Record]:
+        if self._table is None:
+            return []
+        return [
+            Record(self._table.changelog, key.encode(), value, partition=partition)
+            for (partition, key), value in batch.state.items()
+        ]
 
     async def _deliver(self, records: Sequence[Record]) -> None:
         try:
@@ -271,6 +283,19 @@ class RecordLane:
         except PermanentError as error:
             # An output that the broker refuses for good is our bug, not the record's fault.
             raise RuntimeError(f"the broker refused an output of {self._group}") from error
+
+
+def _refuse_oversized(effects: Effects | Hold) -> None:
+    """A row that no topic takes would stop the process again and again; the record is at fault."""
+    if isinstance(effects, Hold):
+        return
+    for output in effects.outputs:
+        limit = _MAX_BYTES.get(output.topic, _DEFAULT_MAX_BYTES)
+        if len(output.key or b"") + len(output.value or b"") > limit - _FRAMING_BYTES:
+            raise PermanentError(Reason.OVERSIZED)
+    for key, value in effects.state:
+        if len(key.encode()) + len(value or b"") > _DEFAULT_MAX_BYTES - _FRAMING_BYTES:
+            raise PermanentError(Reason.OVERSIZED)
 
 
 def dead_letter(group: str, record: Received, error: PermanentError, clock: Clock) -> Record:

@@ -102,8 +102,12 @@ class Shell:
         max_batch: int = 200,
         linger_seconds: float = 0.01,
         max_held: int = 10_000,
+        decides_once: bool = False,
     ) -> None:
-        """Run `processor` over the co-partitioned topics `inputs`, with state in `table`."""
+        """Run `processor` over the co-partitioned topics `inputs`, with state in `table`.
+
+        The options are those of `RecordLane`.
+        """
         lane = RecordLane(
             group=self._group,
             processor=processor,
@@ -113,6 +117,7 @@ class Shell:
             clock=SystemClock(),
             metrics=self.context.metrics,
             max_held=max_held,
+            decides_once=decides_once,
         )
         self.add_lane(inputs, lane, max_batch=max_batch, linger_seconds=linger_seconds)
 

@@ -54,6 +54,15 @@ def test_everything_starts_with_the_raw_log_and_what_it_feeds_starts_where_it_en
     assert plan.num_records == END * len(PARTITIONS)
 
 
+def test_a_cut_log_with_kept_tables_wipes_nothing_and_skips_nothing() -> None:
+    plan = make_plan(GROUPS, Start(), log(first=5), keep_tables=True)
+    assert plan.tables == ()
+    for group in plan.groups:
+        assert group.changelogs == ()
+        for (topic, _), offset in group.offsets.items():
+            assert offset == (5 if topic == topics.RAW_EVENTS else COMMITTED), topic
+
+
 def test_every_input_of_every_group_is_reset() -> None:
     for group in GROUPS:
         assert set(offsets(group)) == {(t, p) for t in INPUTS[group] for p in PARTITIONS}

@@ -362,3 +362,39 @@ def replayed_changelog(world: World) -> dict[str, bytes]:
     for change in records_of(world.bus, CHANGELOG):
         rows[(change.key or b"").decode()] = change.value or b""
     return {key: value for key, value in rows.items() if value}
+
+
+async def test_a_decision_that_depends_on_time_is_durable_before_it_is_seen(tmp_path: Path) -> None:
+    bus = memory_bus()
+    order: list[str] = []
+
+    class Watching:
+        def send(self, record: Record, on_delivery: OnDelivery) -> None:
+            order.append(record.topic)
+            bus.producer("test").send(record, on_delivery)
+
+        def flush(self, timeout_seconds: float) -> int:  # noqa: ARG002 - the port
+            return 0
+
+        def close(self) -> None:
+            """Nothing to release."""
+
+    for decides_once in (True, False):
+        order.clear()
+        lane = lane_over(bus, Appending(), tmp_path, producer=Watching(), decides_once=decides_once)
+        await lane.process([record(0)])
+        assert order == ([CHANGELOG, OUT] if decides_once else [OUT, CHANGELOG])
+
+
+async def test_a_record_whose_effects_no_topic_takes_is_dead_lettered(tmp_path: Path) -> None:
+    bus = memory_bus()
+
+    class Swelling:
+        def handle(self, record: Received, state: State, *, overdue: bool) -> Effects:  # noqa: ARG002 - the port
+            return Effects(state=((str(record.value) * 1_000_000, b"x"),))
+
+    lane = lane_over(bus, Swelling(), tmp_path)
+    assert await lane.process([record(0)]) == [record(0)]
+    (letter,) = events_of(bus, topics.dead_letter_topic(topics.RAW_EVENTS))
+    assert letter.reason == Reason.OVERSIZED.value
+    assert records_of(bus, CHANGELOG) == []

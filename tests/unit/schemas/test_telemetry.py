@@ -68,14 +68,18 @@ def test_a_logged_exception_shows_its_type_and_frames_but_not_its_text(
         except ValueError as error:
             structlog.get_logger().error("broke", exc_info=True, offset=7)
             structlog.get_logger().error("broke", exc_info=error)
+            logging.getLogger("some.library").error("Error handling request", exc_info=error)
         structlog.get_logger().debug("below the level")
     finally:
         root.handlers[:], root.level = handlers, level
         structlog.reset_defaults()
         structlog.contextvars.clear_contextvars()
     text = capsys.readouterr().err
-    lines = [json.loads(line) for line in text.splitlines()]
     assert secret not in text
+    lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    library = lines.pop()
+    assert library["error_type"] == "ValueError"
+    assert library["frames"]
     assert [line["error_type"] for line in lines] == ["ValueError", "ValueError"]
     assert all(line["frames"] and line["service"] == "test" for line in lines)
     assert lines[0]["offset"] == 7
