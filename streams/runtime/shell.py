@@ -28,6 +28,7 @@ from streams.runtime.crashes import CrashLedger
 from streams.runtime.lane import Processor, RecordLane
 from streams.runtime.pump import Lane, Pump
 from streams.runtime.replays import ReplayMark, read_replay_mark
+from streams.runtime.watch import Watch, begin_anew
 
 os.environ.setdefault("FAUST_LOOP", "asyncio")
 import faust
@@ -35,7 +36,6 @@ import faust
 log = structlog.get_logger()
 
 EXIT_CONFIG = 2
-MAX_RECOVERY_STALL_SECONDS = 20.0
 
 
 class FaustTable:
@@ -166,7 +166,9 @@ class Shell:
             self.app.task(_guarded(coroutine))
         # Faust runs tasks once its tables are recovered: from then on this process works.
         self.app.task(self._announce)
-        self.app.task(_guarded(self._watch_recovery))
+        Watch(
+            self._group, self.context.bus.admin(), self._pumps, self._assigned, begin_anew
+        ).start()
         for library in ("faust", "mode", "aiokafka"):
             logging.getLogger(library).setLevel(logging.WARNING)
         worker = faust.Worker(self.app, loglevel="WARN", override_logging=False, quiet=True)
@@ -178,21 +180,13 @@ class Shell:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
 
-    async def _watch_recovery(self) -> None:
-        """Begin anew when the recovery after a rebalance stands still.
-
-        Faust has been seen to wait for ever for a changelog that it does not fetch. Nothing is
-        acknowledged meanwhile, so a new process reads everything again and loses nothing.
-        """
-        stall = Stall(MAX_RECOVERY_STALL_SECONDS)
-        while True:
-            await asyncio.sleep(1.0)
-            recovery = self.app.tables.recovery
-            left = recovery.active_remaining_total() if recovery.in_recovery else None
-            if stall.is_over(left, asyncio.get_running_loop().time()):
-                log.error("recovery_stands_still", group=self._group, records_left=left)
-                sys.stderr.flush()
-                os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - this very program again
+    def _assigned(self) -> set[tuple[str, int]]:
+        consumer = self.app.consumer
+        return (
+            set()
+            if consumer is None
+            else {(tp.topic, tp.partition) for tp in consumer.assignment()}
+        )
 
     def _table(self, name: str) -> FaustTable:
         table = self.app.Table(
@@ -206,22 +200,6 @@ class Shell:
     async def _forget(self, _app: Any, revoked: Any, **_kwargs: Any) -> None:
         for pump, inputs in self._pumps:
             await pump.forget({(tp.topic, tp.partition) for tp in revoked if tp.topic in inputs})
-
-
-class Stall:
-    """Tells when work that should shrink has stood still for too long."""
-
-    def __init__(self, max_seconds: float) -> None:
-        self._max_seconds = max_seconds
-        self._left: int | None = None
-        self._since = 0.0
-
-    def is_over(self, left: int | None, now_seconds: float) -> bool:
-        """`left` is what remains to be done, None while nothing is to be done."""
-        if left is None or left != self._left:
-            self._left, self._since = left, now_seconds
-            return False
-        return now_seconds - self._since > self._max_seconds
 
 
 def _guarded(coroutine: Callable[[], Any]) -> Callable[[], Any]:

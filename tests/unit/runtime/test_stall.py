@@ -1,15 +1,33 @@
-"""A stall is told by what does not shrink, and by nothing else."""
+"""A stall is idleness with work waiting, and nothing else; lag counts owned partitions only."""
 
-from streams.runtime.shell import Stall
-
-
-def test_what_stands_still_for_too_long_is_told() -> None:
-    stall = Stall(20.0)
-    assert [stall.is_over(7, float(now)) for now in (0, 10, 20, 21)] == [False, False, False, True]
+from schemas import topics
+from schemas.bus import Record
+from streams.runtime.watch import Stall, lag
+from tests.unit.runtime_harness import memory_bus
 
 
-def test_progress_and_pauses_start_the_clock_again() -> None:
-    stall = Stall(20.0)
-    steps: list[tuple[int | None, float]] = [(7, 0), (6, 15), (6, 30), (None, 34), (6, 36), (6, 55)]
-    assert not any(stall.is_over(left, now) for left, now in steps)
-    assert stall.is_over(6, 57.0)
+def looks(stall: Stall, *seen: tuple[int, bool, float]) -> list[bool]:
+    return [
+        stall.is_over(num_taken=taken, has_work=work, now_seconds=now) for taken, work, now in seen
+    ]
+
+
+def test_idleness_with_work_waiting_is_told() -> None:
+    seen = looks(Stall(15.0), (7, True, 0), (7, True, 10), (7, True, 15), (7, True, 16))
+    assert seen == [False, False, False, True]
+
+
+def test_progress_and_rest_start_the_clock_again() -> None:
+    assert not any(looks(Stall(15.0), (7, True, 0), (8, True, 14), (8, True, 28), (8, False, 29)))
+    assert not any(looks(Stall(15.0), (7, False, 0), (7, False, 100), (7, True, 101)))
+
+
+def test_lag_is_what_is_not_committed_on_owned_partitions() -> None:
+    bus = memory_bus(num_partitions=2)
+    for partition in (0, 0, 0, 1):
+        record = Record(topics.RAW_EVENTS, None, b"x", partition=partition)
+        bus.producer("test").send(record, lambda _delivery: None)
+    bus.admin().commit("g", {(topics.RAW_EVENTS, 0): 1})
+    owned = {(topics.RAW_EVENTS, 0)}
+    assert lag(bus.admin(), "g", [topics.RAW_EVENTS], owned) == 2
+    assert lag(bus.admin(), "g", [topics.RAW_EVENTS], owned | {(topics.RAW_EVENTS, 1)}) == 3

@@ -68,7 +68,7 @@ def test_a_logged_exception_shows_its_type_and_frames_but_not_its_text(
         except ValueError as error:
             structlog.get_logger().error("broke", exc_info=True, offset=7)
             structlog.get_logger().error("broke", exc_info=error)
-            logging.getLogger("some.library").exception("Error handling request")
+            logging.getLogger("another.module").exception("Error handling request")
         structlog.get_logger().debug("below the level")
     finally:
         root.handlers[:], root.level = handlers, level
