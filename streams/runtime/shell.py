@@ -167,7 +167,12 @@ class Shell:
         # Faust runs tasks once its tables are recovered: from then on this process works.
         self.app.task(self._announce)
         Watch(
-            self._group, self.context.bus.admin(), self._pumps, self._assigned, begin_anew
+            self._group,
+            self.context.bus.admin(),
+            self._pumps,
+            self._assigned,
+            self._recovering,
+            begin_anew,
         ).start()
         for library in ("faust", "mode", "aiokafka"):
             logging.getLogger(library).setLevel(logging.WARNING)
@@ -187,6 +192,12 @@ class Shell:
             if consumer is None
             else {(tp.topic, tp.partition) for tp in consumer.assignment()}
         )
+
+    def _recovering(self) -> int:
+        try:
+            return int(self.app.tables.recovery.active_remaining_total())
+        except RuntimeError:  # the offsets changed while another thread summed them: progress
+            return -self.context.settings.kafka.num_partitions
 
     def _table(self, name: str) -> FaustTable:
         table = self.app.Table(

@@ -20,8 +20,8 @@ from streams.runtime.pump import Pump
 
 log = structlog.get_logger()
 
-CHECK_SECONDS = 3.0
-MAX_IDLE_SECONDS = 15.0
+CHECK_SECONDS = 2.0
+MAX_IDLE_SECONDS = 12.0
 
 
 class Stall:
@@ -29,13 +29,13 @@ class Stall:
 
     def __init__(self, max_seconds: float) -> None:
         self._max_seconds = max_seconds
-        self._num_taken = -1
+        self._progress: tuple[int, int] | None = None
         self._since: float | None = None
 
-    def is_over(self, *, num_taken: int, has_work: bool, now_seconds: float) -> bool:
-        """`num_taken` counts what was taken in so far; `has_work` says that more is waiting."""
-        if num_taken != self._num_taken or not has_work or self._since is None:
-            self._num_taken, self._since = num_taken, now_seconds
+    def is_over(self, *, progress: tuple[int, int], has_work: bool, now_seconds: float) -> bool:
+        """`progress` differs after anything was done; `has_work` says that more is waiting."""
+        if progress != self._progress or not has_work or self._since is None:
+            self._progress, self._since = progress, now_seconds
             return False
         return now_seconds - self._since > self._max_seconds
 
@@ -52,7 +52,9 @@ def lag(admin: Admin, group: str, topics: Sequence[str], positions: Collection[P
 
 
 class Watch(threading.Thread):
-    """Watches the pumps of one process. `assigned` names the partitions that it owns now."""
+    """Watches the pumps of one process. `assigned` names the partitions that it owns now,
+    `recovering` counts the records of changelogs that it still has to read: reading a long
+    changelog is progress, too."""
 
     def __init__(
         self,
@@ -60,6 +62,7 @@ class Watch(threading.Thread):
         admin: Admin,
         pumps: Sequence[tuple[Pump, Sequence[str]]],
         assigned: Callable[[], Collection[Position]],
+        recovering: Callable[[], int],
         begin_anew: Callable[[], None],
     ) -> None:
         super().__init__(name=f"watch-{group}", daemon=True)
@@ -67,6 +70,7 @@ class Watch(threading.Thread):
         self._admin = admin
         self._pumps = pumps
         self._assigned = assigned
+        self._recovering = recovering
         self._begin_anew = begin_anew
         self._stalls = [Stall(MAX_IDLE_SECONDS) for _ in pumps]
 
@@ -87,7 +91,9 @@ class Watch(threading.Thread):
         except HeadraceError:
             waiting = False  # the broker is away; that is no fault of this process
         return stall.is_over(
-            num_taken=pump.num_taken, has_work=waiting, now_seconds=time.monotonic()
+            progress=(pump.num_taken, self._recovering()),
+            has_work=waiting,
+            now_seconds=time.monotonic(),
         )
 
 

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.integration
 
 RULES = Rules(policy=policy_named("latest_final/1"), idle_us=60_000_000)
 NUM_PARTITIONS = 4
-TIMEOUT_SECONDS = 90.0
+TIMEOUT_SECONDS = 240.0
 _TOPICS = {"Step": topics.STEPS, "Reward": topics.REWARDS, "TrajectoryEnd": topics.ENDS}
 
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.integration
 
 NUM_PARTITIONS = 4
 KEYS = [f"key-{i}" for i in range(12)]
-TIMEOUT_SECONDS = 120.0
+TIMEOUT_SECONDS = 240.0
 
 
 class Bench:

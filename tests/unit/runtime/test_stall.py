@@ -8,7 +8,8 @@ from tests.unit.runtime_harness import memory_bus
 
 def looks(stall: Stall, *seen: tuple[int, bool, float]) -> list[bool]:
     return [
-        stall.is_over(num_taken=taken, has_work=work, now_seconds=now) for taken, work, now in seen
+        stall.is_over(progress=(taken, 0), has_work=work, now_seconds=now)
+        for taken, work, now in seen
     ]
 
 
@@ -20,6 +21,13 @@ def test_idleness_with_work_waiting_is_told() -> None:
 def test_progress_and_rest_start_the_clock_again() -> None:
     assert not any(looks(Stall(15.0), (7, True, 0), (8, True, 14), (8, True, 28), (8, False, 29)))
     assert not any(looks(Stall(15.0), (7, False, 0), (7, False, 100), (7, True, 101)))
+
+
+def test_reading_a_changelog_is_progress() -> None:
+    stall = Stall(15.0)
+    for left, now in ((900, 0.0), (500, 14.0), (100, 28.0)):
+        assert not stall.is_over(progress=(0, left), has_work=True, now_seconds=now)
+    assert stall.is_over(progress=(0, 100), has_work=True, now_seconds=44.0)
 
 
 def test_lag_is_what_is_not_committed_on_owned_partitions() -> None:
