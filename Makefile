@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test check format clean
+.PHONY: help setup demo test soak check format clean
 .DEFAULT_GOAL := help
 
 help: ## Show what each target does
@@ -24,6 +24,9 @@ demo: setup ## Play a day of agent traffic through the whole pipeline and show w
 
 test: setup ## Run every test that needs no accelerator
 	$(BIN)/python -m pytest
+
+soak: setup ## Run what is long or not yet dependable, such as takeovers between workers
+	$(BIN)/python -m pytest -m soak
 
 check: setup ## Format, lint, types, import contracts, size gates
 	$(BIN)/ruff format --check .
