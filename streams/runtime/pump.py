@@ -60,6 +60,8 @@ class Pump:
         self._idle_seconds = idle_seconds
         self._inbox: asyncio.Queue[_Entry] = asyncio.Queue(maxsize=2 * max_batch)
         self._events: dict[tuple[str, int, int], Any] = {}
+        #: Records whose effects are durable and that wait for one before them.
+        self._finished: set[tuple[str, int, int]] = set()
         #: How often each partition was taken away. What came in before the last time is stale.
         self._revocations: Counter[Position] = Counter()
         #: Records taken in since the start; a watch reads it from another thread.
@@ -86,10 +88,25 @@ class Pump:
             batch = await self._take()
             with self._metrics.histogram("headrace_batch_seconds", group=self._group).time():
                 finished = await self._process(batch)
-                for record in finished:
-                    event = self._events.pop(_coordinates(record), None)
-                    if event is not None:
-                        await self._acknowledge(event)
+                # A record taken away meanwhile is its new owner's to acknowledge.
+                self._finished.update(set(map(_coordinates, finished)) & self._events.keys())
+                for event in self._acknowledgeable():
+                    await self._acknowledge(event)
+
+    def _acknowledgeable(self) -> list[Any]:
+        """Events of finished records with nothing unfinished before them on their partition.
+
+        Faust commits from the lowest acknowledged offset on, so a record that is held must keep
+        the ones behind it back, or a crash would lose it.
+        """
+        ready, blocked = [], set()
+        for key in list(self._events):  # in the order in which they came in
+            if key not in self._finished:
+                blocked.add(key[:2])
+            elif key[:2] not in blocked:
+                self._finished.discard(key)
+                ready.append(self._events.pop(key))
+        return ready
 
     async def forget(self, positions: Collection[Position]) -> None:
         """Drop what belongs to revoked partitions: their new owner reads it again.
@@ -102,6 +119,7 @@ class Pump:
             self._lane.forget(topic, partition)
         for key in [k for k in self._events if k[:2] in positions]:
             del self._events[key]
+        self._finished = {key for key in self._finished if key in self._events}
         try:
             async with asyncio.timeout(MAX_REVOKE_SECONDS):
                 await self._at_rest.wait()

@@ -109,11 +109,17 @@ async def test_records_are_batched_and_acknowledged_after_the_lane_finished_them
     assert flat(lane.batches) == [0, 1, 2, 3]
 
 
-async def test_a_record_that_the_lane_keeps_is_acknowledged_when_it_is_finished() -> None:
-    lane = RecordingLane(keeps={0})
+async def test_a_record_that_the_lane_keeps_keeps_those_behind_it_back() -> None:
+    """Faust would commit past it, and a crash would lose it."""
+    lane = RecordingLane(keeps={2})
     async with Running(lane) as running:
-        running.put(0, 1)
-        await until(lambda: running.acknowledged == [1])
+        running.put(0, 1, 2, 3)
+        await until(lambda: running.acknowledged == [0, 1])
+        running.put(4)
+        await until(lambda: any(4 in batch for batch in lane.batches))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert running.acknowledged == [0, 1]
 
 
 async def test_a_transient_failure_repeats_the_same_batch_and_acknowledges_nothing_before() -> None:
