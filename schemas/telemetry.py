@@ -29,9 +29,6 @@ METRICS: dict[str, tuple[Literal["counter", "gauge", "histogram"], str, tuple[st
     "headrace_batch_seconds": ("histogram", "Time from taking a batch to its commit", ("group",)),
     "headrace_held_events": ("gauge", "Calls that wait for the call before them", ()),
     "headrace_hold_expired": ("counter", "Calls emitted without the call before them", ()),
-    "headrace_redaction_cache": ("counter", "Look-ups in the digest cache", ("result",)),
-    "headrace_redaction_spans": ("counter", "Spans replaced", ("kind",)),
-    "headrace_rewards_waiting": ("gauge", "Feedback whose step is not known yet", ()),
     "headrace_open_trajectories": ("gauge", "Trajectories held in state", ()),
     "headrace_sink_rows": ("counter", "Rows written", ("table",)),
 }

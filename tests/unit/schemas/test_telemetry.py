@@ -24,9 +24,6 @@ FROZEN = {
     "headrace_batch_seconds": ("group",),
     "headrace_held_events": (),
     "headrace_hold_expired": (),
-    "headrace_redaction_cache": ("result",),
-    "headrace_redaction_spans": ("kind",),
-    "headrace_rewards_waiting": (),
     "headrace_open_trajectories": (),
     "headrace_sink_rows": ("table",),
 }
