@@ -25,7 +25,7 @@ demo: setup ## Play a day of agent traffic through the whole pipeline and show w
 test: setup ## Run every test that needs no accelerator
 	$(BIN)/python -m pytest
 
-soak: setup ## Run what is long or not yet dependable, such as takeovers between workers
+soak: setup ## Run what is long: more seeds, more kills
 	$(BIN)/python -m pytest -m soak
 
 check: setup ## Format, lint, types, import contracts, size gates

@@ -64,8 +64,6 @@ class Pump:
         self._finished: set[tuple[str, int, int]] = set()
         #: How often each partition was taken away. What came in before the last time is stale.
         self._revocations: Counter[Position] = Counter()
-        #: Records taken in since the start; a watch reads it from another thread.
-        self.num_taken = 0
         self._at_rest = asyncio.Event()
         self._at_rest.set()
 
@@ -74,13 +72,7 @@ class Pump:
         async for event in events:
             record = received(event)
             tenure = self._revocations[record.topic, record.partition]
-            self.num_taken += 1
             await self._inbox.put(_Entry(record, event, tenure))
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether records were taken in that are not acknowledged yet."""
-        return bool(self._events) or not self._inbox.empty()
 
     async def run(self) -> None:
         """Process batches until cancelled. A bug raises; the caller stops the process."""

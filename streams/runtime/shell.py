@@ -28,10 +28,11 @@ from streams.runtime.crashes import CrashLedger
 from streams.runtime.lane import Processor, RecordLane
 from streams.runtime.pump import Lane, Pump
 from streams.runtime.replays import ReplayMark, read_replay_mark
-from streams.runtime.watch import Watch, begin_anew
 
 os.environ.setdefault("FAUST_LOOP", "asyncio")
 import faust
+
+from streams.runtime.consumer import Transport
 
 log = structlog.get_logger()
 
@@ -166,14 +167,6 @@ class Shell:
             self.app.task(_guarded(coroutine))
         # Faust runs tasks once its tables are recovered: from then on this process works.
         self.app.task(self._announce)
-        Watch(
-            self._group,
-            self.context.bus.admin(),
-            self._pumps,
-            self._assigned,
-            self._recovering,
-            begin_anew,
-        ).start()
         for library in ("faust", "mode", "aiokafka"):
             logging.getLogger(library).setLevel(logging.WARNING)
         worker = faust.Worker(self.app, loglevel="WARN", override_logging=False, quiet=True)
@@ -184,20 +177,6 @@ class Shell:
         path = self.context.settings.data_dir / "run" / f"{self._group}.ready"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-
-    def _assigned(self) -> set[tuple[str, int]]:
-        consumer = self.app.consumer
-        return (
-            set()
-            if consumer is None
-            else {(tp.topic, tp.partition) for tp in consumer.assignment()}
-        )
-
-    def _recovering(self) -> int:
-        try:
-            return int(self.app.tables.recovery.active_remaining_total())
-        except RuntimeError:  # the offsets changed while another thread summed them: progress
-            return -self.context.settings.kafka.num_partitions
 
     def _table(self, name: str) -> FaustTable:
         table = self.app.Table(
@@ -241,7 +220,7 @@ async def _acknowledge(event: Any) -> None:
 
 def _faust_app(group: str, settings: Settings) -> Any:
     servers = settings.kafka.bootstrap_servers.split(",")
-    return faust.App(
+    app = faust.App(
         group,
         broker=[f"kafka://{server}" for server in servers],
         datadir=str(Path(settings.data_dir) / "run" / group),
@@ -255,8 +234,11 @@ def _faust_app(group: str, settings: Settings) -> Any:
         broker_session_timeout=15.0,  # a killed worker holds its partitions this long
         broker_max_poll_interval=3600.0,
         stream_wait_empty=False,
+        table_standby_replicas=0,  # a store in memory would be read again anyway
         logging_config=None,
     )
+    app.transport = Transport(app.conf.broker_consumer, app)
+    return app
 
 
 def run_processor(group: str, build: Callable[[Shell], None]) -> None:

@@ -183,8 +183,6 @@ def test_three_shuffles_and_a_kill_end_alike(bench: Bench) -> None:
     assert len(said[0]) == 25
 
 
-# Faust sometimes never ends the rebalance after a killed worker; see docs/architecture.md.
-@pytest.mark.soak
 def test_a_second_worker_shares_the_partitions_and_takes_over(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,7 +117,10 @@ def bench(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(kafka, tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+MORE_SEEDS = [pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 13)]
+
+
+@pytest.mark.parametrize("seed", [1, 2, *MORE_SEEDS])
 def test_killed_at_any_send_nothing_is_lost(bench: Bench, seed: int) -> None:
     random_numbers = random.Random(seed)
     for _ in range(3):

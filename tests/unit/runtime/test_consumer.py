@@ -1,0 +1,173 @@
+"""After any rebalance, every input record from the committed offset on is delivered, in order."""
+
+import asyncio
+from collections import defaultdict
+from types import SimpleNamespace
+from typing import Any
+
+import faust
+import pytest
+from faust.types import TP
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from mode import Service
+
+from streams.runtime.consumer import Consumer, Transport
+
+NUM_RECORDS = 30
+INPUTS = [TP("in", 0), TP("in", 1), TP("in", 2)]
+PAUSES = st.lists(st.sampled_from([0, 0, 1, 5, 30, 100]), min_size=5, max_size=5)
+CHANGELOG = TP("changes", 0)
+
+
+class FakeThread(Service):
+    """A broker with a few partitions and what aiokafka knows of them: one position each."""
+
+    def __init__(self, committed: dict[TP, int], fetch_ticks: int) -> None:
+        super().__init__()
+        self.committed = committed
+        self.fetch_ticks = fetch_ticks
+        self.positions = dict.fromkeys([*INPUTS, CHANGELOG], 0)
+
+    def assignment(self) -> set[TP]:
+        return set(self.positions)
+
+    def highwater(self, _tp: TP) -> int:
+        return NUM_RECORDS
+
+    async def getmany(
+        self,
+        active: set[TP],
+        timeout: float,  # noqa: ASYNC109 - Faust's
+    ) -> dict[TP, list[Any]]:
+        assert active, "no partition means every partition to aiokafka"
+        assert timeout > 0
+        found = {}
+        for tp in active:
+            first = self.positions[tp]
+            if batch := range(first, min(first + 4, NUM_RECORDS)):
+                self.positions[tp] = batch.stop
+                found[tp] = [_record(tp, offset) for offset in batch]
+        await ticks(self.fetch_ticks)
+        return found
+
+    async def seek_to_committed(self) -> dict[TP, int | None]:
+        await ticks(2)
+        for tp, offset in self.committed.items():
+            if offset:  # as aiokafka does: neither None nor 0 moves a position
+                self.positions[tp] = offset
+        return {tp: self.committed.get(tp) for tp in self.positions}
+
+    async def seek_to_beginning(self, *partitions: Any) -> None:
+        await ticks(2)
+        for partition in partitions:
+            self.positions[TP(partition.topic, partition.partition)] = 0
+
+
+def _record(tp: TP, offset: int) -> Any:
+    empty = dict.fromkeys(
+        ("timestamp", "timestamp_type", "key", "value", "checksum"), None
+    ) | dict.fromkeys(("serialized_key_size", "serialized_value_size"), 0)
+    return SimpleNamespace(
+        topic=tp.topic, partition=tp.partition, offset=offset, headers=(), **empty
+    )
+
+
+async def ticks(number: int) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+class Worker:
+    """A consumer whose fetching loop runs, and the queue into which it delivers."""
+
+    def __init__(self, thread: FakeThread) -> None:
+        app = faust.App("test", broker="kafka://127.0.0.1:1", web_enabled=False)
+        app.transport = Transport(app.conf.broker_consumer, app)
+        app.tables._changelogs[CHANGELOG.topic] = None
+        self.thread = thread
+
+        class OnFake(Consumer):
+            def _new_consumer_thread(self) -> FakeThread:
+                return thread
+
+        self.consumer: Any = OnFake(
+            app.transport, self._deliver, on_partitions_revoked=None, on_partitions_assigned=None
+        )
+        self.consumer._set_active_tps(set(thread.positions))
+        self.queue: dict[TP, list[int]] = defaultdict(list)
+
+    async def _deliver(self, message: Any) -> None:
+        await asyncio.sleep(0)
+        self.queue[message.tp].append(message.offset)
+
+    async def rebalance(self, pauses: list[int]) -> None:
+        """What Faust does at a rebalance, step by step, with the loop turning in between."""
+        consumer, thread = self.consumer, self.thread
+        consumer.stop_flow()
+        consumer.pause_partitions(thread.assignment())
+        self.queue.clear()
+        await ticks(pauses[0])
+        consumer.resume_partitions({CHANGELOG})
+        consumer.resume_flow()
+        await ticks(pauses[1])
+        consumer.pause_partitions({CHANGELOG})
+        consumer.resume_partitions(set(INPUTS))
+        await ticks(pauses[2])
+        await consumer.perform_seek()
+        await ticks(pauses[3])
+        self.queue.clear()  # resuming the flow clears every queue
+        consumer.resume_flow()
+        await ticks(pauses[4])
+
+
+async def _deliveries(committed: dict[TP, int], fetch_ticks: int, rebalances: Any) -> Any:
+    worker = Worker(FakeThread(committed, fetch_ticks))
+    fetcher = SimpleNamespace(_stopped=asyncio.Event())
+    loop = asyncio.create_task(worker.consumer._drain_messages(fetcher))
+    for pauses in rebalances:
+        await worker.rebalance(pauses)
+    async with asyncio.timeout(20):
+        while any(worker.queue[tp][-1:] != [NUM_RECORDS - 1] for tp in INPUTS):
+            await ticks(10)
+    fetcher._stopped.set()
+    await loop
+    return {tp: worker.queue[tp] for tp in INPUTS}
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    committed=st.lists(st.none() | st.integers(0, NUM_RECORDS - 1), min_size=3, max_size=3),
+    fetch_ticks=st.sampled_from([0, 1, 5, 20, 80]),
+    rebalances=st.lists(
+        st.lists(st.sampled_from([0, 0, 1, 5, 30, 100]), min_size=5, max_size=5),
+        min_size=1,
+        max_size=4,
+    ),
+)
+@example([None] * 3, 40, [[0, 0, 0, 0, 60], [0, 0, 0, 0, 0]])
+@example([None] * 3, 9, [[0, 0, 0, 0, 60], [0, 0, 0, 0, 0]])
+@example([None] * 3, 9, [[0, 0, 0, 0, 95], [0, 0, 0, 0, 0]])
+def test_nothing_is_skipped_after_a_rebalance(
+    committed: list[int | None], fetch_ticks: int, rebalances: list[list[int]]
+) -> None:
+    offsets = {tp: at for tp, at in zip(INPUTS, committed, strict=True) if at is not None}
+    delivered = asyncio.run(_deliveries(offsets, fetch_ticks, rebalances))
+    for tp in INPUTS:
+        assert delivered[tp] == list(range(offsets.get(tp, 0), NUM_RECORDS))
+
+
+@pytest.mark.parametrize("committed", [None, 0, 7])
+def test_inputs_wait_for_the_first_seek(committed: int | None) -> None:
+    async def fetch_before_and_after() -> tuple[list[int], list[int]]:
+        offsets = {} if committed is None else {INPUTS[0]: committed}
+        worker = Worker(FakeThread(offsets, 1))
+        consumer = worker.consumer
+        before = [m.offset async for tp, m in consumer.getmany(1.0) if tp in INPUTS]
+        await consumer.perform_seek()
+        consumer.resume_flow()
+        after = [m.offset async for tp, m in consumer.getmany(1.0) if tp == INPUTS[0]]
+        return before, after
+
+    first = committed or 0
+    assert asyncio.run(fetch_before_and_after()) == ([], list(range(first, first + 4)))
