@@ -29,6 +29,12 @@ from streams.runtime.crashes import CrashLedger
 log = structlog.get_logger()
 
 MAX_CRASHES = 3
+#: Holds that end in one batch at most, or as many as the batch has records; the rest end in the
+#: next one, so that a stream that stood still does not come back as one batch without an end.
+MAX_ENDED_HOLDS = 500
+#: 2,500 calls with 100 kB of history each: more than a worker redacts within a hold, and less
+#: than the model that finds names takes.
+MAX_HELD_BYTES = 256 * 1024**2
 _MAX_BYTES = {topic.name: topic.max_bytes for topic in topics.all_topics()}
 _DEFAULT_MAX_BYTES = 1_048_576
 #: What headers and the batch around a record add to it.
@@ -82,6 +88,10 @@ class _Held:
     record: Received
     until: float
 
+    @property
+    def num_bytes(self) -> int:
+        return len(self.record.key or b"") + len(self.record.value or b"")
+
 
 @dataclass(slots=True)
 class _Batch:
@@ -91,6 +101,19 @@ class _Batch:
     state: OrderedDict[tuple[int, str], bytes | None] = field(default_factory=OrderedDict)
     finished: list[Received] = field(default_factory=list)
     held: OrderedDict[tuple[str, int, int], _Held] = field(default_factory=OrderedDict)
+    held_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.held_bytes = sum(held.num_bytes for held in self.held.values())
+
+    def hold(self, held: _Held) -> None:
+        """A record that is held already keeps its place and its end."""
+        if self.held.setdefault(coordinates(held.record), held) is held:
+            self.held_bytes += held.num_bytes
+
+    def release(self, where: tuple[str, int, int]) -> None:
+        held = self.held.pop(where, None)
+        self.held_bytes -= 0 if held is None else held.num_bytes
 
 
 class _Overlay:
@@ -132,10 +155,14 @@ class RecordLane:
         clock: Clock,
         metrics: Metrics,
         max_held: int = 10_000,
+        max_held_bytes: int = MAX_HELD_BYTES,
         decides_once: bool = False,
     ) -> None:
         """`decides_once`: what was decided for a record depends on when it came, so the decision
-        is durable before anybody sees it; a record whose decision is known is emitted again."""
+        is durable before anybody sees it; a record whose decision is known is emitted again.
+
+        Over `max_held` records or `max_held_bytes` bytes of keys and values, the holds that began
+        first end before their time."""
         self._decides_once = decides_once
         self._group = group
         self._processor = processor
@@ -145,6 +172,7 @@ class RecordLane:
         self._clock = clock
         self._metrics = metrics
         self._max_held = max_held
+        self._max_held_bytes = max_held_bytes
         self._held: OrderedDict[tuple[str, int, int], _Held] = OrderedDict()
         #: Partitions that were taken away while a batch was under way.
         self._revoked: set[tuple[str, int]] = set()
@@ -154,9 +182,9 @@ class RecordLane:
         self._revoked.clear()
         batch = _Batch(held=OrderedDict(self._held))
         for record in records:
-            self._offer(record, batch)
+            await self._offer(record, batch)
             await asyncio.sleep(0)  # heartbeats run between records, however long one takes
-        self._release_overdue(batch)
+        await self._release_overdue(batch, max(MAX_ENDED_HOLDS, len(records)))
         await self._make_durable(batch)
         self._held = batch.held
         for topic, partition in tuple(self._revoked):
@@ -170,28 +198,36 @@ class RecordLane:
         for key in [k for k in self._held if k[:2] == (topic, partition)]:
             del self._held[key]
 
-    def _offer(self, record: Received, batch: _Batch) -> None:
+    async def _offer(self, record: Received, batch: _Batch) -> None:
         if self._handle(record, batch, overdue=False) and record.key is not None:
-            self._offer_waiting(record, batch)
+            await self._offer_waiting(record, batch)
 
-    def _offer_waiting(self, arrived: Received, batch: _Batch) -> None:
+    async def _offer_waiting(self, arrived: Received, batch: _Batch) -> None:
         """Try the held records of the same key again until none of them moves."""
         moved = True
         while moved:
             moved = False
             for held in list(batch.held.values()):
-                same = held.record.partition == arrived.partition and held.record.key == arrived.key
-                if same and self._handle(held.record, batch, overdue=False):
-                    moved = True
+                if held.record.partition == arrived.partition and held.record.key == arrived.key:
+                    moved = self._handle(held.record, batch, overdue=False) or moved
+                    await asyncio.sleep(0)
 
-    def _release_overdue(self, batch: _Batch) -> None:
+    async def _release_overdue(self, batch: _Batch, num_at_most: int) -> None:
+        """End the holds that ran out, and the first ones while the bounds are exceeded."""
         now = self._clock.now().timestamp()
-        too_many = len(batch.held) - self._max_held
-        for index, held in enumerate(list(batch.held.values())):
-            if coordinates(held.record) in batch.held and (held.until <= now or index < too_many):
+        num_ended = 0
+        for where, held in list(batch.held.items()):
+            if num_ended == num_at_most:
+                return
+            if where in batch.held and (held.until <= now or self._holds_too_much(batch)):
+                num_ended += 1
                 self._metrics.counter("headrace_hold_expired").inc()
                 self._handle(held.record, batch, overdue=True)
-                self._offer_waiting(held.record, batch)
+                await asyncio.sleep(0)
+                await self._offer_waiting(held.record, batch)
+
+    def _holds_too_much(self, batch: _Batch) -> bool:
+        return len(batch.held) > self._max_held or batch.held_bytes > self._max_held_bytes
 
     def _handle(self, record: Received, batch: _Batch, *, overdue: bool) -> bool:
         """Handle one record into the batch; True unless it waits."""
@@ -213,7 +249,7 @@ class RecordLane:
         if isinstance(effects, Hold):
             self._hold(record, effects, batch)
             return False
-        batch.held.pop(where, None)
+        batch.release(where)
         batch.outputs.extend(effects.outputs)
         for key, value in effects.state:
             batch.state[record.partition, key] = value
@@ -229,7 +265,7 @@ class RecordLane:
 
     def _hold(self, record: Received, hold: Hold, batch: _Batch) -> None:
         until = self._clock.now() + timedelta(seconds=hold.seconds)
-        batch.held.setdefault(coordinates(record), _Held(record, until.timestamp()))
+        batch.hold(_Held(record, until.timestamp()))
 
     def _dead_letter(self, record: Received, error: PermanentError) -> Record:
         letter = dead_letter(self._group, record, error, self._clock)

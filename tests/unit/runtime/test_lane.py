@@ -1,5 +1,6 @@
 """The order of durability, the four outcomes, holds: record by record, without a broker."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +23,7 @@ from schemas.errors import (
     TransientError,
 )
 from streams.runtime import Effects, Hold, State, crashes
+from streams.runtime import lane as lane_module
 from streams.runtime.crashes import CrashLedger
 from tests.unit.runtime_harness import (
     START,
@@ -262,6 +264,65 @@ async def test_no_more_than_so_many_are_held(tmp_path: Path) -> None:
     world = World(tmp_path)
     waiting = [record(i, "waits", key=f"{i}".encode()) for i in range(5)]
     assert await world.lane(max_held=3).process(waiting) == waiting[:2]
+
+
+async def test_no_more_bytes_than_so_many_are_held_and_the_oldest_go_first(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    waiting = [record(i, "waits", key=f"{i}".encode()) for i in range(5)]
+    num_bytes = len(b"0") + len(b"waits")
+    lane = world.lane(max_held_bytes=3 * num_bytes)
+    assert await lane.process(waiting) == waiting[:2]
+    assert await lane.process([]) == []
+    more = record(5, "waits", key=b"5")
+    assert await lane.process([more]) == waiting[2:3]  # what was released is no longer counted
+    opens = record(6, "opens", key=b"4")
+    assert await lane.process([opens]) == [opens, waiting[4]]
+
+
+async def test_a_record_that_comes_again_while_it_is_held_is_counted_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    lane = world.lane(max_held_bytes=2 * (len(b"k") + len(b"waits")))
+    for _ in range(5):
+        assert await lane.process([record(0, "waits")]) == []
+
+
+async def test_holds_that_end_together_end_a_few_a_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane_module, "MAX_ENDED_HOLDS", 2)
+    world = World(tmp_path)
+    lane = world.lane()
+    waiting = [record(i, "waits", key=f"{i}".encode()) for i in range(7)]
+    assert await lane.process(waiting) == []
+    world.clock.advance(timedelta(seconds=5))
+    assert await lane.process([]) == waiting[:2]
+    assert await lane.process([record(7)]) == [record(7), *waiting[2:4]]
+    # as many as come in may go out, or what is held would grow over its bound
+    batch = [record(i, key=b"x") for i in range(8, 11)]
+    assert await lane.process(batch) == [*batch, *waiting[4:]]
+
+
+@pytest.mark.parametrize("overdue", [True, False])
+async def test_others_run_between_held_records(tmp_path: Path, overdue: bool) -> None:
+    """All of them wait under one key, and end by time or by the record that they wait for."""
+    world = World(tmp_path)
+    lane = world.lane()
+    await lane.process([record(i, "waits") for i in range(20)])
+    if overdue:
+        world.clock.advance(timedelta(seconds=5))
+    num_turns = 0
+
+    async def take_turns() -> None:
+        nonlocal num_turns
+        while True:
+            num_turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(take_turns())
+    done = await lane.process([] if overdue else [record(20, "opens")])
+    other.cancel()
+    assert len(done) == (20 if overdue else 21)
+    assert num_turns >= 20
 
 
 async def test_a_failed_attempt_does_not_lose_or_lengthen_a_hold(tmp_path: Path) -> None:
