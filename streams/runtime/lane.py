@@ -238,7 +238,8 @@ class RecordLane:
             effects = self._processor.handle(record, view, overdue=overdue)
             _refuse_oversized(effects)
         except PermanentError as error:
-            effects = Effects(outputs=(self._dead_letter(record, error),))
+            letter = dead_letter(self._group, record, error, self._clock, self._metrics)
+            effects = Effects(outputs=(letter,))
         except QuarantineError as error:
             effects = Effects(outputs=(self._quarantine(record, error),))
         except HeadraceError:
@@ -266,21 +267,6 @@ class RecordLane:
     def _hold(self, record: Received, hold: Hold, batch: _Batch) -> None:
         until = self._clock.now() + timedelta(seconds=hold.seconds)
         batch.hold(_Held(record, until.timestamp()))
-
-    def _dead_letter(self, record: Received, error: PermanentError) -> Record:
-        letter = dead_letter(self._group, record, error, self._clock)
-        log.warning(
-            "record_dead_lettered",
-            group=self._group,
-            topic=record.topic,
-            partition=record.partition,
-            offset=record.offset,
-            reason=error.reason.value,
-        )
-        self._metrics.counter(
-            "headrace_dead_letters", group=self._group, reason=error.reason.value
-        ).inc()
-        return letter
 
     def _quarantine(self, record: Received, error: QuarantineError) -> Record:
         self._metrics.counter("headrace_quarantined", reason=error.reason.value).inc()
@@ -334,9 +320,23 @@ def _refuse_oversized(effects: Effects | Hold) -> None:
             raise PermanentError(Reason.OVERSIZED)
 
 
-def dead_letter(group: str, record: Received, error: PermanentError, clock: Clock) -> Record:
-    """The dead letter of a record: where it lies and why, nothing of what it says."""
+def dead_letter(
+    group: str, record: Received, error: PermanentError, clock: Clock, metrics: Metrics
+) -> Record:
+    """The dead letter of a record: where it lies and why, nothing of what it says.
+
+    It is logged and counted here, so that every group does it alike.
+    """
     where = coordinates(record)
+    log.warning(
+        "record_dead_lettered",
+        group=group,
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        reason=error.reason.value,
+    )
+    metrics.counter("headrace_dead_letters", group=group, reason=error.reason.value).inc()
     event = DeadLetter(
         dead_letter_id=derive_id("dead-letter", group, *where),
         group=group,

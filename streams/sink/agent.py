@@ -101,19 +101,8 @@ class SinkLane:
             raise
 
     def _dead_letter(self, record: Received, error: PermanentError) -> Record:
-        log.warning(
-            "record_dead_lettered",
-            group=topics.SINK,
-            topic=record.topic,
-            partition=record.partition,
-            offset=record.offset,
-            reason=error.reason.value,
-        )
-        self._metrics.counter(
-            "headrace_dead_letters", group=topics.SINK, reason=error.reason.value
-        ).inc()
         self._count("dead_lettered", 1)
-        return dead_letter(topics.SINK, record, error, self._clock)
+        return dead_letter(topics.SINK, record, error, self._clock, self._metrics)
 
     def _count(self, result: str, number: int) -> None:
         self._metrics.counter("headrace_records", group=topics.SINK, result=result).inc(number)

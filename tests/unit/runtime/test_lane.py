@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from schemas import topics
 from schemas.bus import Delivery, Producer, Received, Record
@@ -22,6 +23,7 @@ from schemas.errors import (
     Reason,
     TransientError,
 )
+from schemas.telemetry import Metrics
 from streams.runtime import Effects, Hold, State, crashes
 from streams.runtime import lane as lane_module
 from streams.runtime.crashes import CrashLedger
@@ -156,7 +158,15 @@ async def test_deleting_writes_a_tombstone(tmp_path: Path) -> None:
 async def test_a_broken_record_becomes_a_dead_letter_without_its_text(tmp_path: Path) -> None:
     world = World(tmp_path)
     batch = [record(6, "broken"), record(7)]
-    assert await world.lane().process(batch) == batch
+    metrics = Metrics()
+    with capture_logs() as lines:
+        assert await world.lane(metrics=metrics).process(batch) == batch
+    assert lines == [
+        {"event": "record_dead_lettered", "log_level": "warning", "group": topics.REDACTION,
+         "topic": topics.RAW_EVENTS, "partition": 0, "offset": 6, "reason": "wrong_type"}
+    ]  # fmt: skip
+    labels = {"group": topics.REDACTION, "reason": "wrong_type"}
+    assert metrics.registry.get_sample_value("headrace_dead_letters_total", labels) == 1
     [letter] = events_of(world.bus, topics.dead_letter_topic(topics.RAW_EVENTS))
     assert (letter.source.topic, letter.source.partition, letter.source.offset) == (
         topics.RAW_EVENTS, 0, 6,
