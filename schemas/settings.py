@@ -110,6 +110,7 @@ class Settings(BaseSettings):
     blob_uri: str | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     metrics_port: int | None = None
+    worker_name: str | None = Field(None, pattern=r"^[A-Za-z0-9._-]{1,64}$")
     training_eligible_tenants: tuple[str, ...] = ()
     kafka: KafkaSettings = KafkaSettings()
     clickhouse: ClickHouseSettings = ClickHouseSettings()

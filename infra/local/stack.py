@@ -182,13 +182,15 @@ def _services(
         environment=environment,
         ports=(Port(ports.gateway, "the gateway", "--gateway-port"),),
     )
+    # One worker a group, so each may have a name and take its partitions back after a crash.
+    named = {**environment, "HEADRACE_WORKER_NAME": "local"}
     processors = [
         ChildSpec(
             name=name,
             command=[sys.executable, "-m", group],
             probe=FileProbe(run_dir(Path(endpoints["HEADRACE_DATA_DIR"])) / f"{group}.ready"),
             after=["topics", *(n for n in ("clickhouse",) if n in local and name == "sink")],
-            environment=environment,
+            environment=named,
         )
         for name, group in _PROCESSORS
     ]

@@ -46,6 +46,11 @@ class Consumer(aiokafka.Consumer):
                 await self._thread.seek_to_beginning(*map(aiokafka.ensure_aiokafka_TP, fresh))
             self._positioned = True
 
+    async def on_stop(self) -> None:
+        """Commit and leave the group, also under a worker's name, which aiokafka would keep."""
+        await super().on_stop()
+        self._thread._ensure_consumer()._coordinator._group_instance_id = None
+
     async def getmany(
         self,
         timeout: float,  # noqa: ASYNC109 - Faust's

@@ -218,6 +218,11 @@ async def _acknowledge(event: Any) -> None:
     event.ack()
 
 
+def _instance_id(group: str, worker_name: str | None) -> str | None:
+    """Name of a static member of the group (KIP-345), None for one that comes and goes."""
+    return None if worker_name is None else f"{group}.{worker_name}"
+
+
 def _faust_app(group: str, settings: Settings) -> Any:
     servers = settings.kafka.bootstrap_servers.split(",")
     app = faust.App(
@@ -231,7 +236,8 @@ def _faust_app(group: str, settings: Settings) -> Any:
         topic_partitions=settings.kafka.num_partitions,
         consumer_auto_offset_reset="earliest",
         broker_commit_interval=0.5,
-        broker_session_timeout=15.0,  # a killed worker holds its partitions this long
+        broker_session_timeout=15.0,  # a killed worker without a name holds its partitions so long
+        consumer_group_instance_id=_instance_id(group, settings.worker_name),
         broker_max_poll_interval=3600.0,
         stream_wait_empty=False,
         table_standby_replicas=0,  # a store in memory would be read again anyway

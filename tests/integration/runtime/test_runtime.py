@@ -39,7 +39,7 @@ class Bench:
         self.topic = f"{self.group}.in"
         self.log = directory / "processor.log"
         self._monkeypatch = monkeypatch
-        bus = KafkaBus(bootstrap_servers)
+        self._bus = bus = KafkaBus(bootstrap_servers)
         admin = bus.admin()
         self._output, self._dead = program.output_topic(self.topic), f"dead.{self.topic}"
         changelog = topics.changelog_topic(self.group, program.TABLE)
@@ -78,6 +78,13 @@ class Bench:
             self._sent[key].add(str(self._next))
             records.append(Record(self.topic, key.encode(), str(self._next).encode()))
         asyncio.run(deliver(self._producer, records))
+
+    def num_members(self) -> int:
+        admin = self._bus.admin()
+        try:
+            return admin.num_members(self.group)
+        finally:
+            admin.close()
 
     def publish_raw(self, *values: bytes) -> None:
         asyncio.run(deliver(self._producer, [Record(self.topic, b"raw", v) for v in values]))
@@ -121,7 +128,11 @@ MORE_SEEDS = [pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 13
 
 
 @pytest.mark.parametrize("seed", [1, 2, *MORE_SEEDS])
-def test_killed_at_any_send_nothing_is_lost(bench: Bench, seed: int) -> None:
+def test_killed_at_any_send_nothing_is_lost(
+    bench: Bench, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if seed % 2:  # a named worker takes its partitions back; one without a name waits for them
+        monkeypatch.setenv("HEADRACE_WORKER_NAME", "only")
     random_numbers = random.Random(seed)
     for _ in range(3):
         # More new records than sends until the kill, whatever was committed before.
@@ -146,6 +157,20 @@ def test_workers_come_and_go_and_nothing_is_lost(bench: Bench) -> None:
         bench.publish(40)
         bench.wait(bench.complete)
     assert bench.letters == []
+
+
+def test_a_named_worker_that_stops_leaves_its_group(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_WORKER_NAME", "first")
+    with bench.worker():
+        bench.publish(40)
+        bench.wait(bench.complete)
+    assert bench.num_members() == 0
+    monkeypatch.setenv("HEADRACE_WORKER_NAME", "second")
+    with bench.worker():
+        bench.publish(40)
+        bench.wait(bench.complete)
 
 
 def test_poison_is_set_aside_and_the_next_records_are_processed(bench: Bench) -> None:
