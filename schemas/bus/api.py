@@ -6,7 +6,7 @@ Failures are `TransientError` (the broker is away, the local queue is full), `Pe
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -17,6 +17,9 @@ from schemas.topics import Topic
 #: How long a full queue is given to make room, and the hint by which a full queue is known.
 _ROOM_SECONDS = 0.05
 _QUEUE_FULL_SECONDS = 0.1
+#: A producer on Kafka reports each record at its `delivery.timeout.ms` (120 s) at the latest, and
+#: a little later when it had to be built anew. Who reports nothing for longer has lost its thread.
+MAX_SILENT_SECONDS = 180.0
 
 Position = tuple[str, int]
 """Topic and partition."""
@@ -124,8 +127,17 @@ class Bus(Protocol):
     def admin(self) -> Admin: ...
 
 
-async def deliver(producer: Producer, records: Sequence[Record]) -> list[Delivery]:
-    """Produce all records and wait for every report. Raises the first error, if any."""
+async def deliver(
+    producer: Producer,
+    records: Sequence[Record],
+    *,
+    max_silent_seconds: float = MAX_SILENT_SECONDS,
+) -> list[Delivery]:
+    """Produce all records and wait for every report. Raises the first error, if any.
+
+    Every wait is bounded: TransientError when the producer's queue has no room, or reports are
+    missing, for `max_silent_seconds`. The records may lie on the topic all the same.
+    """
     if not records:
         return []
     loop = asyncio.get_running_loop()
@@ -149,10 +161,26 @@ async def deliver(producer: Producer, records: Sequence[Record]) -> list[Deliver
         return on_delivery
 
     for index, record in enumerate(records):
-        while not _queued(producer, record, reporter(index), num_sent=index):  # noqa: ASYNC110 - the queue tells nobody that it has room
-            await asyncio.sleep(_ROOM_SECONDS)
-    await done
+        if not _queued(producer, record, reporter(index), num_sent=index):
+            async with _bounded(max_silent_seconds):
+                await _room(lambda: _queued(producer, record, reporter(index), num_sent=index))  # noqa: B023 - called within the turn
+    async with _bounded(max_silent_seconds):
+        await done
     return _raise_first_error([d for d in results if d is not None])
+
+
+async def _room(is_queued: Callable[[], bool]) -> None:
+    while not is_queued():  # noqa: ASYNC110 - the queue tells nobody that it has room
+        await asyncio.sleep(_ROOM_SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def _bounded(seconds: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise TransientError("Kafka's client did not report a delivery in time.") from None
 
 
 def _queued(producer: Producer, record: Record, report: OnDelivery, *, num_sent: int) -> bool:

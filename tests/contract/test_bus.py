@@ -17,7 +17,7 @@ from confluent_kafka import Consumer as RdConsumer
 from confluent_kafka import Producer as RdProducer
 
 from schemas.bus import Bus, Delivery, Received, Record, deliver, partition_for
-from schemas.bus.api import OnDelivery
+from schemas.bus.api import MAX_SILENT_SECONDS, OnDelivery
 from schemas.bus.kafka import KafkaBus, KafkaProducer
 from schemas.bus.memory import MemoryBus, MemoryProducer
 from schemas.errors import ConfigError, PermanentError, Reason, TransientError
@@ -186,6 +186,30 @@ async def test_the_first_error_is_raised_once_every_report_is_in() -> None:
     with pytest.raises(TransientError, match="first"):
         await deliver(Reporting(MemoryBus()), records)
     assert reported == records
+
+
+@pytest.mark.parametrize("keeps", ["reports", "room"])
+async def test_a_producer_that_never_answers_is_not_waited_for_for_ever(keeps: str) -> None:
+    """By its port a producer reports in time; one whose thread died does not."""
+
+    class Silent(MemoryProducer):
+        num_sent = 0
+
+        def send(self, record: Record, on_delivery: OnDelivery) -> None:  # noqa: ARG002 - the port
+            if keeps == "room" and self.num_sent == 1:
+                raise TransientError("full", retry_after_seconds=0.1)
+            self.num_sent += 1
+
+    records = [Record("t", None, b"1"), Record("t", None, b"2")]
+    waiting = deliver(Silent(MemoryBus()), records, max_silent_seconds=0.2)
+    with pytest.raises(TransientError, match="in time"):
+        await asyncio.wait_for(waiting, _SECONDS)
+
+
+def test_a_producer_on_kafka_reports_before_anybody_gives_it_up(unused_tcp_port: int) -> None:
+    producer = KafkaBus(f"127.0.0.1:{unused_tcp_port}").producer("away")
+    assert producer._config["delivery.timeout.ms"] / 1000 < MAX_SILENT_SECONDS
+    producer.close()
 
 
 def test_a_fatal_error_builds_a_new_producer_and_reports_what_was_in_flight() -> None:
