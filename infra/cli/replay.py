@@ -47,7 +47,14 @@ def replay(
     """Stop the groups, wipe what they derived, reset their offsets, run them again.
 
     Without options everything is processed again from the first record kept. Rows carry a new
-    replay_epoch; ids stay the same, so nothing is doubled.
+    replay_epoch; ids stay the same, so nothing is doubled. A replay that was cut short leaves the
+    processors stopped; running `headrace replay` again finishes it.
+
+    Example: headrace replay --dry-run
+
+    Example: headrace replay assembly sink --from-time 2026-01-31T08:00:00Z
+
+    Example: headrace replay --trajectory booking-17 --tenant acme
     """
     if trajectory is not None or tenant is not None:
         if groups or from_time or from_offset or keep_tables or dry_run:
@@ -64,7 +71,7 @@ def replay(
     if dry_run:
         _print(preview(data_dir, names, start, keep_tables=keep_tables), "would replay", as_json)
         return
-    with _progress(quiet=as_json) as report:
+    with _saying_how_to_finish(data_dir), _progress(quiet=as_json) as report:
         plan = run_replay(data_dir, names, start, keep_tables=keep_tables, report=report)
     _print(plan, "replayed", as_json)
 
@@ -86,6 +93,20 @@ def _one(
     typer.echo(f"{done.num_records} records of {trajectory} are on their way again.")
     if done.num_gone:
         typer.echo(f"{done.num_gone} are no longer kept; their rows stay as they are.")
+
+
+@contextmanager
+def _saying_how_to_finish(data_dir: Path | None) -> Iterator[None]:
+    """Whatever breaks a replay off, the user learns what it left behind."""
+    from infra.local.launch import find_settings
+    from infra.replay.unfinished import sentence
+
+    try:
+        yield
+    finally:
+        option = "" if data_dir is None else f" -d {data_dir}"
+        if said := sentence(find_settings(data_dir).data_dir, option):
+            typer.secho(said, fg=typer.colors.YELLOW, err=True)
 
 
 def _groups(names: list[str]) -> tuple[str, ...]:

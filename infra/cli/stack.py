@@ -41,7 +41,10 @@ def up(
         typer.Option(help="Start only this process; several times for several."),
     ] = None,
 ) -> None:
-    """Start Kafka, ClickHouse, the gateway and the processors; stop them with Ctrl-C."""
+    """Start Kafka, ClickHouse, the gateway and the processors; stop them with Ctrl-C.
+
+    Example: headrace up --detach --data-dir /var/lib/headrace
+    """
     from infra.local.launch import launch
     from infra.local.stack import Ports, make_plan, prepare_data_dir
     from infra.local.supervisor import Supervisor
@@ -66,7 +69,10 @@ def up(
 
 
 def down(data_dir: DataDir = None) -> None:
-    """Stop the stack. Data stays."""
+    """Stop the stack. Data stays.
+
+    Example: headrace down --data-dir /var/lib/headrace
+    """
     from infra.local.launch import shut_down
 
     directory = _directory(data_dir)
@@ -77,20 +83,28 @@ def down(data_dir: DataDir = None) -> None:
 
 
 def status(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Show each process of the stack. Exit code 1 unless all of them are ready."""
+    """Show each process of the stack. Exit code 1 unless all is ready and no replay is unfinished.
+
+    Example: headrace status --json
+    """
     from infra.local.launch import running_state
     from infra.local.state import is_owned
+    from infra.replay.unfinished import sentence
 
     directory = _directory(data_dir)
+    replay = sentence(directory, _option(directory))
     if as_json and not is_owned(directory):
-        typer.echo(json.dumps({"running": False, "data_dir": str(directory)}))
+        typer.echo(json.dumps({"running": False, "data_dir": str(directory), "replay": replay}))
         raise typer.Exit(1)
     state = running_state(directory)
-    healthy = all(child.status in {"ready", "done"} for child in state.children)
+    healthy = all(child.status in {"ready", "done"} for child in state.children) and not replay
     if as_json:
-        typer.echo(json.dumps({"running": True, "healthy": healthy, **asdict(state)}))
+        shown = {"running": True, "healthy": healthy, "replay": replay, **asdict(state)}
+        typer.echo(json.dumps(shown))
     else:
         _print_status(state)
+        if replay:
+            typer.secho(replay, fg=typer.colors.YELLOW)
     if not healthy:
         raise typer.Exit(1)
 
@@ -103,7 +117,10 @@ def logs(
         int, typer.Option("--lines", "-n", min=1, help="Last lines of each process.")
     ] = 50,
 ) -> None:
-    """Show what the processes wrote. Logs hold no payload text."""
+    """Show what the processes wrote. Logs hold no payload text.
+
+    Example: headrace logs redaction --follow
+    """
     from infra.local.rotating_log import last_lines
     from schemas.errors import ConfigError
 
@@ -130,13 +147,20 @@ def _directory(data_dir: Path | None) -> Path:
     return (data_dir or load_settings().data_dir).absolute()
 
 
+def _option(directory: Path) -> str:
+    """How further commands name the stack, where it is not in the default place."""
+    return "" if directory == Path(".headrace").absolute() else f" -d {directory}"
+
+
 def _print_change(child: "ChildState") -> None:
     mark = typer.style(f"{child.status:9}", fg=_COLORS.get(child.status))
     typer.echo(f"  {child.name:11} {mark} {child.reason}".rstrip())
 
 
 def _print_ready(state: "StackState", *, detached: bool) -> None:
-    option = "" if state.data_dir == str(Path(".headrace").absolute()) else f" -d {state.data_dir}"
+    from infra.replay.unfinished import sentence
+
+    option = _option(Path(state.data_dir))
     stop = f"headrace down{option}" if detached else "Ctrl-C"
     password = Path(state.data_dir) / "secrets" / "clickhouse"
     typer.secho("\nheadrace is ready", fg=typer.colors.GREEN, bold=True)
@@ -145,6 +169,8 @@ def _print_ready(state: "StackState", *, detached: bool) -> None:
     typer.echo(f"  clickhouse  {state.urls['clickhouse']}   user headrace, password in {password}")
     typer.echo(f"  data, logs  {state.data_dir}")
     typer.echo(f"  stop        {stop}")
+    if replay := sentence(Path(state.data_dir), option):
+        typer.secho(f"\n{replay}", fg=typer.colors.YELLOW)
     typer.echo("\nTry next:")
     for command in ("status", "keys create", "topics", 'query "SELECT count() FROM steps"'):
         typer.echo(f"  headrace {command}{option}")

@@ -5,13 +5,14 @@ Order, so that a death between two lines costs time and never rows:
     stop the groups ─▶ read where they stand ─▶ record the new epoch ─▶ reset offsets, upstream
     first ─▶ delete changelogs ─▶ wipe tables ─▶ start the groups ─▶ wait until they caught up
 
-From the reset on, starting the processors by whatever way processes everything again.
+From the reset on, starting the processors by whatever way processes everything again. A replay
+that dies before it starts them leaves a note (`infra.replay.unfinished`): `headrace status` says
+so, and running the replay again finishes it.
 """
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,14 @@ from infra.local.control import ask
 from infra.local.launch import find_settings
 from infra.local.state import is_owned
 from infra.replay.plan import INPUTS, Log, Plan, Start, handled_before, make_plan
+from infra.replay.unfinished import (
+    Order,
+    exclusive,
+    read_note,
+    remove_note,
+    settled,
+    write_note,
+)
 from schemas import topics
 from schemas.atdp.internal import AuditEvent, PartitionOffset, Replay
 from schemas.bus import Admin, Bus, Delivery, Record
@@ -48,8 +57,9 @@ def preview(
 ) -> Plan:
     """What `replay` would do now."""
     settings = find_settings(data_dir)
+    order = settled(_order(groups, start, keep_tables), read_note(settings.data_dir))
     bus = KafkaBus(settings.kafka.bootstrap_servers)
-    return make_plan(groups, start, _read_log(bus.admin(), groups, start), keep_tables=keep_tables)
+    return _plan(bus.admin(), order)[0]
 
 
 def replay(
@@ -62,19 +72,37 @@ def replay(
 ) -> Plan:
     """Replay and return once the groups caught up with what the log held at the reset.
 
+    A replay that was cut short is finished first: without options this one does just that.
     Raises ConfigError, before anything is changed, where it would be unsafe.
     """
-    start = start or Start()
-    preview(data_dir, groups, start, keep_tables=keep_tables)  # refuses before anything stops
     settings = find_settings(data_dir)
     bus = KafkaBus(settings.kafka.bootstrap_servers)
-    with _stopped(settings, groups, bus.admin(), report):
-        log = _read_log(bus.admin(), groups, start)
-        plan = make_plan(groups, start, log, keep_tables=keep_tables)
+    with exclusive(settings.data_dir):
+        unfinished = read_note(settings.data_dir)
+        order = settled(_order(groups, start or Start(), keep_tables), unfinished)
+        if unfinished is not None:
+            report("finishing the replay that was cut short", 0, 0)
+        _plan(bus.admin(), order)  # refuses before anything stops
+        write_note(settings.data_dir, order)
+        plan, log = _stop_and_plan(
+            settings, order, bus.admin(), report, is_resumed=unfinished is not None
+        )
+        # What fails from here on leaves the processors stopped and the note where it is.
         _record_epochs(bus, plan, log)
         _reset(bus.admin(), plan, settings, report)
+        _start(settings, order.groups, report)
+        remove_note(settings.data_dir)
     _wait_until_caught_up(bus.admin(), plan, report)
     return plan
+
+
+def _order(groups: Sequence[str], start: Start, keep_tables: bool) -> Order:  # noqa: FBT001 - the command's flag
+    return Order(tuple(g for g in topics.GROUPS if g in groups), start, keep_tables)
+
+
+def _plan(admin: Admin, order: Order) -> tuple[Plan, Log]:
+    log = _read_log(admin, order.groups, order.start)
+    return make_plan(order.groups, order.start, log, keep_tables=order.keep_tables), log
 
 
 def _read_log(admin: Admin, groups: Sequence[str], start: Start) -> Log:
@@ -87,23 +115,44 @@ def _read_log(admin: Admin, groups: Sequence[str], start: Start) -> Log:
     )
 
 
-@contextmanager
-def _stopped(
-    settings: Settings, groups: Sequence[str], admin: Admin, report: Report
-) -> Iterator[None]:
-    """The groups without members for the length of the block."""
-    children = [group.rpartition(".")[2] for group in reversed(groups)]
-    supervised = is_owned(settings.data_dir)
-    if supervised:
+def _stop_and_plan(
+    settings: Settings, order: Order, admin: Admin, report: Report, *, is_resumed: bool
+) -> tuple[Plan, Log]:
+    """Stop the groups and read where they stand. A failure undoes the stop, since nothing was
+    changed yet, unless an earlier replay had changed something."""
+    is_planned = False
+    try:
+        _stop(settings, order.groups, report)
+        _wait_for_empty_groups(admin, order.groups)
+        found = _plan(admin, order)
+        is_planned = True
+    finally:
+        if not is_planned and not is_resumed:
+            _start(settings, order.groups, report)
+            remove_note(settings.data_dir)
+    return found
+
+
+def _stop(settings: Settings, groups: Sequence[str], report: Report) -> None:
+    """Downstream first."""
+    if children := _supervised(settings, groups)[::-1]:
         report("stopping " + ", ".join(children), 0, 0)
         ask(settings.data_dir, "stop-child", children)
-    try:
-        _wait_for_empty_groups(admin, groups)
-        yield
-    finally:
-        if supervised:
-            report("starting " + ", ".join(reversed(children)), 0, 0)
-            ask(settings.data_dir, "start-child", children[::-1])
+
+
+def _start(settings: Settings, groups: Sequence[str], report: Report) -> None:
+    if children := _supervised(settings, groups):
+        report("starting " + ", ".join(children), 0, 0)
+        ask(settings.data_dir, "start-child", children)
+
+
+def _supervised(settings: Settings, groups: Sequence[str]) -> list[str]:
+    """Those of the groups that the stack in this data directory runs."""
+    if not is_owned(settings.data_dir):
+        return []
+    known = {child.name for child in ask(settings.data_dir, "status").children}
+    names = [group.rpartition(".")[2] for group in groups]
+    return [name for name in names if name in known]
 
 
 def _wait_for_empty_groups(admin: Admin, groups: Sequence[str]) -> None:

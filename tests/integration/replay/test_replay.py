@@ -4,6 +4,7 @@ One stack, one story: each test leaves the tables as they must be and the next o
 """
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -24,9 +25,10 @@ from infra.local.ports import free_ports
 from infra.local.stack import Ports
 from infra.store import open_reader
 from schemas import topics
-from schemas.atdp.types import Exchange, Feedback, FeedbackTarget
+from schemas.atdp.types import Exchange, Feedback, FeedbackTarget, TrajectoryEnd
 from schemas.bus import Record, deliver
 from schemas.bus.kafka import KafkaBus
+from schemas.codec import encode
 from schemas.settings import load_settings
 from streams.sink.store import open_client
 from tests.unit.redaction_processor.captures import START, calls_of, record
@@ -86,6 +88,24 @@ class Stack:
         finally:
             producer.close()
 
+    def end(self, trajectory_id: str) -> None:
+        """Say that a trajectory of `acme` is over."""
+        end = TrajectoryEnd(
+            event_id="end", tenant_id="acme", trajectory_id=trajectory_id, occurred_at=START
+        )
+        producer = self.bus.producer("test")
+        try:
+            asyncio.run(deliver(producer, [Record(topics.RAW_EVENTS, b"any", encode(end))]))
+        finally:
+            producer.close()
+
+    def num_records(self, topic: str) -> int:
+        admin = self.bus.admin()
+        try:
+            return sum(end for _, end in admin.watermarks(topic).values())
+        finally:
+            admin.close()
+
     def rows(self, sql: str) -> list[dict[str, Any]]:
         with open_reader(self.data_dir) as reader:
             return reader.rows(sql)
@@ -117,15 +137,22 @@ class Stack:
         return [*command, "--data-dir", str(self.data_dir)]
 
     def replay(self, *arguments: str) -> str:
-        done = subprocess.run(
-            self.replay_command(*arguments), capture_output=True, text=True, check=False,
-            timeout=TIMEOUT_SECONDS,
-        )  # fmt: skip
+        done = run(self.replay_command(*arguments))
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout
 
+    def status(self) -> Any:
+        command = [sys.executable, "-m", "infra.cli.main", "status", "--json"]
+        return json.loads(run([*command, "--data-dir", str(self.data_dir)]).stdout)
+
     def epochs(self) -> set[int]:
         return {row["e"] for row in self.rows("SELECT DISTINCT replay_epoch AS e FROM steps")}
+
+
+def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS
+    )
 
 
 def until(condition: Callable[[], bool], why: Callable[[], str]) -> None:
@@ -214,11 +241,17 @@ def test_rows_that_were_deleted_come_back(stack: Stack) -> None:
 
 
 def test_one_trajectory_is_processed_again_alone(stack: Stack) -> None:
-    before = stack.checksums()
     (row,) = stack.rows("SELECT trajectory_id AS t FROM steps WHERE step_id = 'step-3-1'")
-    assert '"records": 5' in stack.replay("--trajectory", row["t"], "--tenant", "acme")
-    stack.settle(before[2].num_rows)
-    assert stack.checksums() == before
+    num_conversations = stack.count("trajectories")
+    stack.end(row["t"])
+    until(lambda: stack.num_records(topics.ENDS) == 1, lambda: "the end was not redacted")
+    stack.settle(num_conversations)
+    before = stack.checksums()
+    for number in (2, 3):  # three calls, two rewards, one end, however often
+        assert '"records": 6' in stack.replay("--trajectory", row["t"], "--tenant", "acme")
+        until(lambda: stack.num_records(topics.ENDS) == number, lambda: "no end came again")  # noqa: B023
+        stack.settle(num_conversations)
+        assert stack.checksums() == before
 
 
 def test_a_replay_that_is_killed_half_way_is_run_again(stack: Stack) -> None:
@@ -231,11 +264,30 @@ def test_a_replay_that_is_killed_half_way_is_run_again(stack: Stack) -> None:
         finally:
             process.send_signal(signal.SIGKILL)
             process.wait()
+        if stage == "stopped":
+            says_how_to_finish_and_starts_nothing(stack)
     stack.replay()
     stack.settle(before[2].num_rows)
+    status = stack.status()
+    assert (status["healthy"], status["replay"]) == (True, None)
     assert stack.checksums() == before
     (row,) = stack.rows("SELECT count() AS n, countIf(replayed) AS r FROM steps")
     assert row["n"] == row["r"]
+
+
+def says_how_to_finish_and_starts_nothing(stack: Stack) -> None:
+    status = stack.status()
+    assert not status["healthy"]
+    assert f"`headrace replay -d {stack.data_dir}`" in status["replay"]
+    other = run(stack.replay_command("sink"))
+    assert other.returncode == 2
+    assert "without options to finish it" in other.stderr
+
+    def is_stopped() -> bool:
+        found = {child["name"]: child["status"] for child in stack.status()["children"]}
+        return {found[name] for name in ("redaction", "assembly", "sink")} == {"stopped"}
+
+    until(is_stopped, lambda: f"{stack.status()} is not stopped")
 
 
 def has_reached(stack: Stack, stage: str, epoch: int) -> Callable[[], bool]:
