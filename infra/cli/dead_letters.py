@@ -33,7 +33,10 @@ def list_letters(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """List dead letters: where each record lies, why it was given up, when it was retried."""
+    """List dead letters: where each record lies, why it was given up, when it was retried.
+
+    Example: headrace dead-letters list --reason wrong_type
+    """
     from infra.connection import open_bus
     from infra.letters import read_letters
 
@@ -55,7 +58,10 @@ def show(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one dead letter. --show-original prints the record, and that is audited."""
+    """Show one dead letter. --show-original prints the record, and that is audited.
+
+    Example: headrace dead-letters show 3f2a9c --show-original
+    """
     from infra.connection import open_bus
     from infra.letters import SHOWN, audit, original, pick, read_letters
 
@@ -88,7 +94,10 @@ def retry(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put the originals on their topics again, once the cause is repaired."""
+    """Put the originals on their topics again, once the cause is repaired.
+
+    Example: headrace dead-letters retry --all --reason store_refused
+    """
     from infra.connection import open_bus
     from infra.letters import read_letters
     from infra.letters import retry as retry_letters

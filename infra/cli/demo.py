@@ -42,6 +42,8 @@ def demo(
     (of a file: an e-mail, phone or date of birth), or the replay not the same.
 
     With --json the stack stops at the end.
+
+    Example: headrace demo --seed 7 --ephemeral
     """
     from rich.console import Console
 

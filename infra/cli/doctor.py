@@ -20,7 +20,10 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Check what the stack needs. Exit code 1 when something must be mended."""
+    """Check what the stack needs. Exit code 1 when something must be mended.
+
+    Example: headrace doctor --json
+    """
     from infra.local.doctor import examine
     from schemas.settings import load_settings
 

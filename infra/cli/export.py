@@ -1,5 +1,6 @@
 """headrace export: steps, or whole trajectories with messages and rewards, as files."""
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import typer
 
-from infra.cli.options import DataDir
+from infra.cli.options import AsJson, DataDir
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -68,14 +69,25 @@ def export(
         str, typer.Option(help="Started since then: 90m, 24h, 7d or an ISO time.")
     ] = "",
     data_dir: DataDir = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Write redacted trajectories, each with messages and rewards, or steps."""
+    """Write redacted trajectories, each with messages and rewards, or steps.
+
+    Example: headrace export steps --format parquet --out steps.parquet --since 7d
+
+    With --json a summary of the written file is printed as one line.
+    """
     from infra.store import open_reader
 
     if what not in ("trajectories", "steps"):
         raise ConfigError("Export trajectories or steps.")
     if file_format == "parquet" and out is None:
         raise ConfigError("Parquet is binary: name a file with --out.")
+    if as_json and out is None:
+        raise ConfigError(
+            "--json prints a summary where the exported lines go: name a file for them with --out. "
+            "The lines themselves are JSON already."
+        )
     condition = condition_of(where, since, datetime.now(UTC))
     sql = (_TRAJECTORIES if what == "trajectories" else _STEPS).format(where=condition)
     with open_reader(data_dir) as reader:
@@ -85,7 +97,10 @@ def export(
                 _write_parquet(reader, sql, out, advance)
             else:
                 _write_jsonl(reader, sql, out, advance)
-    if out is not None:
+    if as_json:
+        summary = {"exported": what, "format": file_format, "rows": count, "out": str(out)}
+        typer.echo(json.dumps(summary))
+    elif out is not None:
         typer.echo(f"{count} {what} in {out}", err=True)
 
 

@@ -78,7 +78,10 @@ def feedback(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send one rating to the gateway. The key needs the scope feedback:write."""
+    """Send one rating to the gateway. The key needs the scope feedback:write.
+
+    Example: headrace feedback response:chatcmpl-17 --name resolved --value 1 --final
+    """
     given = {
         "value": None if value is None else value_of(value),
         "label": label,

@@ -119,7 +119,10 @@ def create(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and show it. It is shown only once."""
+    """Make a key and show it. It is shown only once.
+
+    Example: headrace keys create --tenant acme --scope capture --scope feedback:write
+    """
     key, record = make_key(tenant, tuple(dict.fromkeys(scope)), agent, rater)
     publish_key(_bus(data_dir), record)
     if as_json:
@@ -132,7 +135,10 @@ def create(
 
 
 def list_keys(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Show the keys, without the keys themselves."""
+    """Show the keys, without the keys themselves.
+
+    Example: headrace keys list --json
+    """
     records = sorted(read_keys(_bus(data_dir)).values(), key=lambda r: r.created_at)
     if as_json:
         typer.echo(json.dumps([_shown(record) for record in records]))
@@ -148,7 +154,10 @@ def revoke(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a key. Gateways follow within moments."""
+    """End a key. Gateways follow within moments.
+
+    Example: headrace keys revoke key_0123456789abcdef
+    """
     bus = _bus(data_dir)
     record = read_keys(bus).get(key_id)
     if record is None:

@@ -23,13 +23,18 @@ def migrate(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring the store's tables up to date. Running it again changes nothing."""
+    """Bring the store's tables up to date. Running it again changes nothing.
+
+    Example: headrace migrate --print
+    """
     from infra.local.launch import find_settings
     from streams.sink.migrate import open_migrated, script, shipped
 
     settings = find_settings(data_dir)
     if print_ddl:
-        typer.echo(script(shipped(), settings.clickhouse.database), nl=False)
+        ddl = script(shipped(), settings.clickhouse.database)
+        shown = json.dumps({"ddl": ddl, "database": settings.clickhouse.database}) + "\n"
+        typer.echo(shown if as_json else ddl, nl=False)
         return
     store, applied = open_migrated(settings, wait_seconds=_WAIT_SECONDS, pause=time.sleep)
     store.close()

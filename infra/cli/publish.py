@@ -81,7 +81,10 @@ def publish(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish a file's events. The same file again doubles nothing. Formats: docs/publish.md."""
+    """Publish a file's events. The same file again doubles nothing. Formats: docs/publish.md.
+
+    Example: headrace publish events.jsonl --tenant acme --dry-run
+    """
     from infra.cli.keys import _TENANT
 
     if not _TENANT.match(tenant):

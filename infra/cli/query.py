@@ -34,7 +34,10 @@ def query(
     limit: Annotated[int, typer.Option(min=1, help="Rows of the table to show.")] = 200,
     data_dir: DataDir = None,
 ) -> None:
-    """Run a SELECT on the store. Nothing can be changed. Recipes: docs/queries.md."""
+    """Run a SELECT on the store. Nothing can be changed. Recipes: docs/queries.md.
+
+    Example: headrace query "SELECT tenant_id, count() FROM steps GROUP BY tenant_id" --csv
+    """
     from infra.store import open_reader
 
     if as_json and csv:

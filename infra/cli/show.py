@@ -36,7 +36,10 @@ def show(
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Show the turns, redactions, rewards, versions, gaps and outcome of one trajectory."""
+    """Show the turns, redactions, rewards, versions, gaps and outcome of one trajectory.
+
+    Example: headrace show booking-17 --tenant acme
+    """
     from infra.store import open_reader
 
     with open_reader(data_dir) as reader:

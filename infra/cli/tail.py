@@ -43,7 +43,10 @@ def tail(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print new events until Ctrl-C, or what is there with --from-beginning."""
+    """Print new events until Ctrl-C, or what is there with --from-beginning.
+
+    Example: headrace tail trajectory.steps.v1 --from-beginning --json
+    """
     from infra.connection import open_bus
     from infra.inspection import bounds, follow, read_between, registered
 

@@ -39,7 +39,10 @@ def register(app: typer.Typer) -> None:
 
 
 def show_topics(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """List the topics: partitions, records, and how far each reading group is behind."""
+    """List the topics: partitions, records, and how far each reading group is behind.
+
+    Example: headrace topics --json
+    """
     from infra.connection import open_bus
 
     with open_bus(data_dir) as (_, _, admin):

@@ -151,6 +151,19 @@ def test_export_of_nothing_is_a_file_that_opens(cli: Cli, tmp_path: Path) -> Non
     assert "step_id" in table.column_names
 
 
+def test_export_sums_up_for_other_programs_and_keeps_data_and_summary_apart(
+    cli: Cli, tmp_path: Path
+) -> None:
+    for file_format in ("jsonl", "parquet"):
+        out = tmp_path / f"t.{file_format}"
+        where = ("--format", file_format, "--out", str(out), "--where", "tenant_id = 'reader'")
+        assert json.loads(cli.run("export", "trajectories", "--json", *where).stdout) == {
+            "exported": "trajectories", "format": file_format, "rows": 5, "out": str(out),
+        }  # fmt: skip
+        assert out.stat().st_size > 0
+    assert "--out" in cli.run("export", "--json", code=2).stderr
+
+
 def test_export_since_leaves_out_what_is_older(cli: Cli) -> None:
     where = ("--where", "tenant_id = 'reader'")
     assert cli.run("export", "steps", "--since", "2026-03-14T12:03:00", *where).stdout.count(
@@ -170,3 +183,5 @@ def test_migrate_is_idempotent_and_prints_its_ddl(cli: Cli, settings: Settings) 
     assert made == {"applied": [], "database": settings.clickhouse.database}
     ddl = cli.run("migrate", "--print").stdout
     assert "CREATE TABLE IF NOT EXISTS steps_log" in ddl
+    shown = json.loads(cli.run("migrate", "--print", "--json").stdout)
+    assert shown == {"ddl": ddl, "database": settings.clickhouse.database}
