@@ -20,33 +20,37 @@ from schemas.telemetry import Metrics
 _log = structlog.get_logger("capture")
 
 
+#: Of an ending that the disk caused; where a call was complete for the client, of its record.
+DISK_REFUSED = "spool_write_failed"
+
+
 class Capture:
     """The record of one call. After `end` nothing more is taken.
 
-    When the disk refuses a frame: with `shed` the call goes on without capture, counted; with
-    `block` SpoolWriteError is raised, since bytes may not be released before they are written.
+    When the disk refuses a frame of the answer, nothing after it is kept: a record has no hole.
+    With `shed` the call goes on; with `block` SpoolWriteError is raised, since bytes may not be
+    released before they are written. Either way `end` closes the record as what is known.
     """
 
-    def __init__(self, recorder: "Recorder", exchange_id: bytes) -> None:
+    def __init__(self, recorder: "Recorder", exchange_id: bytes, *, is_kept: bool = True) -> None:
         self._recorder = recorder
         self._exchange_id = exchange_id
-        self._first_byte_at: str | None = None
-        self._is_open = True
-        self.num_bytes = 0
+        #: False for a call that goes on without capture, as the setting `shed` says.
+        self.is_kept = is_kept
+        self._is_open = is_kept
+        self._is_cut = False
+        self._head: dict[str, Any] = {}
 
     def head(self, status: int, headers: Iterable[Header], policy_version: int | None) -> None:
         """The upstream's status line and headers."""
-        self._first_byte_at = _now()
-        self._append(Kind.HEAD, patch({
-            "status": status,
-            "response_headers": [{"name": h.name, "value": h.value} for h in headers],
-            "policy_version": policy_version,
-            "first_byte_at": self._first_byte_at,
-        }))  # fmt: skip
+        self._head = {
+            "status": status, "policy_version": policy_version, "first_byte_at": _now(),
+        }  # fmt: skip
+        named = [{"name": h.name, "value": h.value} for h in headers]
+        self._append(Kind.HEAD, patch(self._head | {"response_headers": named}))
 
     def chunk(self, data: bytes) -> None:
         """Bytes of the answer, before they are released to the client."""
-        self.num_bytes += len(data)
         self._append(Kind.CHUNK, data)
 
     def end(
@@ -54,44 +58,54 @@ class Capture:
     ) -> None:
         """How it ended. `status` is what the gateway itself answered, if it had to.
 
-        Never raises: without this frame the call counts as cut off when the process ends.
+        Never raises: what the disk refuses is written later.
         """
+        if not self._is_open:
+            return
+        self._is_open = False
+        if self._is_cut and outcome is Outcome.COMPLETE:  # for the client; this record is not
+            outcome, error_class = Outcome.GATEWAY_CRASHED, DISK_REFUSED
         fields: dict[str, Any] = {"outcome": outcome.value, "ended_at": _now()}
         fields |= {"error_class": error_class, "attempts": attempts}
+        if self._is_cut:  # perhaps it was the head that was refused
+            fields |= self._head
         if status is not None:
             fields["status"] = status
-        try:
-            self._append(Kind.END, patch(fields))
-        except SpoolWriteError:
-            _log.error("exchange_end_not_recorded", exchange_id=self._exchange_id.hex())
-        self._is_open = False
+        self._recorder.end(self._exchange_id, patch(fields))
 
     def _append(self, kind: Kind, payload: bytes) -> None:
-        if not self._is_open:
+        if not self._is_open or self._is_cut:
             return
         try:
             self._recorder.spool.append(kind, self._exchange_id, payload)
         except SpoolWriteError:
-            self._is_open = False
-            self._recorder.count_shed("disk")
-            if self._recorder.when_full == "block":
+            self._is_cut = True
+            blocks = self._recorder.when_full == "block"
+            self._recorder.count_refused(kind)
+            self._recorder.count_shed("disk", blocked=blocks)
+            if blocks:
                 raise
 
 
-class _Uncaptured(Capture):
-    """A call that is relayed without capture, because the setting `shed` says so."""
-
-    def _append(self, kind: Kind, payload: bytes) -> None:
-        """Nothing is kept; the recorder has counted it."""
-
-
 class Recorder:
-    """Opens captures and takes whole events."""
+    """Opens captures and takes whole events.
+
+    The END of a call that the disk refuses is kept here, a few hundred bytes, and written as soon
+    as the disk takes it. No call begins before that, so there is at most one for each call that
+    was under way.
+    """
 
     def __init__(self, spool: Spool, when_full: Literal["block", "shed"], metrics: Metrics) -> None:
         self.spool = spool
         self.when_full = when_full
         self._metrics = metrics
+        self._owed: dict[bytes, bytes] = {}
+        self._waits = False
+
+    @property
+    def num_owed(self) -> int:
+        """Calls that have ended and whose END is not in the spool yet."""
+        return len(self._owed)
 
     def begin(self, exchange: Exchange, kafka_key: bytes) -> Capture:
         """Record that a call begins, before anything of it goes to the upstream.
@@ -101,17 +115,53 @@ class Recorder:
         exchange_id = id_bytes(exchange.event_id)
         try:
             value = codec.encode(exchange)
+            self._write_owed()
             self.spool.begin(Kind.BEGIN, exchange_id, with_key(kafka_key, value))
         except (SpoolFullError, SpoolWriteError) as error:
+            if isinstance(error, SpoolWriteError):
+                self.count_refused(Kind.BEGIN)
             self.count_shed(type(error).__name__, blocked=self.when_full == "block")
             if self.when_full == "block":
                 raise
-            return _Uncaptured(self, exchange_id)
+            return Capture(self, exchange_id, is_kept=False)
         return Capture(self, exchange_id)
 
     def record(self, event_id: str, kafka_key: bytes, value: bytes) -> None:
         """Take a whole event. SpoolFullError or SpoolWriteError where there is no room."""
-        self.spool.begin(Kind.RECORD, id_bytes(event_id), with_key(kafka_key, value))
+        try:
+            self._write_owed()
+            self.spool.begin(Kind.RECORD, id_bytes(event_id), with_key(kafka_key, value))
+        except SpoolWriteError:
+            self.count_refused(Kind.RECORD)
+            raise
+
+    def end(self, exchange_id: bytes, payload: bytes) -> None:
+        """Close the record of a call, at once or when the disk takes it. Never raises."""
+        self._owed[exchange_id] = payload
+        self.settle()
+
+    def settle(self) -> None:
+        """Write what is owed, as far as the disk takes it. Never raises."""
+        try:
+            self._write_owed()
+        except SpoolWriteError as error:
+            self.count_refused(Kind.END)
+            if not self._waits:
+                _log.warning("exchange_ends_wait", error=str(error))
+            self._waits = True
+            return
+        if self._waits:
+            _log.info("exchange_ends_written")
+        self._waits = False
+
+    def _write_owed(self) -> None:
+        for exchange_id in list(self._owed):
+            self.spool.append(Kind.END, exchange_id, self._owed[exchange_id])
+            del self._owed[exchange_id]
+
+    def count_refused(self, kind: Kind) -> None:
+        """Count a frame that the disk refused."""
+        self._metrics.counter("headrace_spool_refused", what=kind.name.lower()).inc()
 
     def count_shed(self, cause: str, *, blocked: bool = False) -> None:
         """Say and count that something is not captured."""

@@ -19,13 +19,14 @@ from inference.gateway.reads import Reads
 from inference.gateway.relay import ARRIVED_AT
 from inference.spool import Publisher, Spool
 from inference.spool.assemble import Assembler
+from inference.spool.disk import Disk
 from inference.upstreams.http import Upstream
 from schemas.bus import Bus
 from schemas.bus.kafka import KafkaBus
 from schemas.errors import ConfigError
 from schemas.secrets import load_root_secret
 from schemas.settings import Settings
-from schemas.store import BlobStore
+from schemas.store import BlobStore, sync_path
 from schemas.telemetry import Metrics
 
 _log = structlog.get_logger("gateway")
@@ -47,16 +48,22 @@ class Gateway:
         self.keys = KeyFollower(bus, settings.data_dir / "run" / "gateway-keys.json")
         self.upstream = Upstream(gateway)
         self.spool = _make_spool(settings, spool_root)
+        blobs = BlobStore(settings.blobs, sync=sync_path if gateway.spool_fsync else None)
         self.publisher = Publisher(
             self.spool, spool_root, lambda: bus.producer("inference.gateway"),
-            Assembler(BlobStore(settings.blobs), settings.kafka.max_record_bytes), self.metrics,
+            Assembler(blobs, settings.kafka.max_record_bytes), self.metrics,
         )  # fmt: skip
         access = Access(self.keys, reads_credentials=self.upstream.has_own_credential)
-        recorder = Recorder(self.spool, gateway.when_spool_full, self.metrics)
+        self.recorder = Recorder(self.spool, gateway.when_spool_full, self.metrics)
         self.calls = Calls(
-            access, recorder, self.upstream, root, settings.training_eligible_tenants, self.metrics
+            access,
+            self.recorder,
+            self.upstream,
+            root,
+            settings.training_eligible_tenants,
+            self.metrics,
         )
-        self._doors = Doors(access, recorder, settings, self.metrics)
+        self._doors = Doors(access, self.recorder, settings, self.metrics)
         self._reads = Reads(self, access)
 
     def app(self) -> web.Application:
@@ -87,6 +94,8 @@ class Gateway:
 
     def housekeeping(self) -> None:
         """What is due every second."""
+        if self.recorder.num_owed:
+            self.recorder.settle()
         self.metrics.gauge("headrace_spool_bytes").set(self.spool.backlog_bytes)
         delivered = self.publisher.caught_up_at
         if delivered is not None:
@@ -98,6 +107,7 @@ class Gateway:
     async def close(self) -> None:
         """Finish calls, publish what is whole, close everything."""
         await self.calls.stop(_STOP_SECONDS)
+        self.recorder.settle()
         await self.upstream.close()
         await asyncio.to_thread(self.keys.stop)
         await asyncio.to_thread(self.publisher.stop, _STOP_SECONDS)
@@ -106,13 +116,12 @@ class Gateway:
 
 def _make_spool(settings: Settings, root: Path) -> Spool:
     try:
-        return Spool(
-            root, max_bytes=settings.gateway.spool_max_bytes, fsync=settings.gateway.spool_fsync
-        )
+        disk = Disk(fsync=settings.gateway.spool_fsync)
+        return Spool(root, max_bytes=settings.gateway.spool_max_bytes, disk=disk)
     except OSError as error:
         raise ConfigError(
             f"The spool cannot be made in {root} ({error.strerror}). Set HEADRACE_DATA_DIR to a "
-            "folder that this user may write."
+            "folder that this user may write, on a disk with room."
         ) from error
 
 

@@ -1,9 +1,12 @@
 """One spool folder: segment files and a lock that says whether its process lives."""
 
+import contextlib
 import fcntl
 import os
 import uuid
 from pathlib import Path
+
+from inference.spool.disk import Disk
 
 _LOCK = "lock"
 _SUFFIX = ".seg"
@@ -13,12 +16,13 @@ _UNFINISHED = ".new-"
 class SpoolFolder:
     """A folder whose lock this process holds. Files are 0600, the folder 0700."""
 
-    def __init__(self, path: Path, lock: int) -> None:
+    def __init__(self, path: Path, lock: int, disk: Disk) -> None:
         self.path = path
+        self.disk = disk
         self._lock = lock
 
     @classmethod
-    def create(cls, root: Path) -> "SpoolFolder":
+    def create(cls, root: Path, disk: Disk) -> "SpoolFolder":
         """A new, locked folder. It gets its name only once it is locked, so nobody adopts it."""
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         name = uuid.uuid4().hex
@@ -26,10 +30,13 @@ class SpoolFolder:
         unfinished.mkdir(mode=0o700)
         lock = os.open(unfinished / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return cls(unfinished.rename(root / name), lock)
+        path = unfinished.rename(root / name)
+        for folder in (root, root.parent):
+            disk.sync_folder(folder)
+        return cls(path, lock, disk)
 
     @classmethod
-    def adopt(cls, path: Path) -> "SpoolFolder | None":
+    def adopt(cls, path: Path, disk: Disk) -> "SpoolFolder | None":
         """The folder of a process that has died, locked; None where its process lives."""
         try:
             lock = os.open(path / _LOCK, os.O_RDWR)
@@ -43,7 +50,7 @@ class SpoolFolder:
         if os.fstat(lock).st_nlink == 0:  # somebody else adopted, published and removed it
             os.close(lock)
             return None
-        return cls(path, lock)
+        return cls(path, lock, disk)
 
     def segment_path(self, number: int) -> Path:
         """The file of a segment."""
@@ -55,16 +62,17 @@ class SpoolFolder:
         return {int(file.stem): file.stat().st_size for file in found}
 
     def delete_segment(self, number: int) -> None:
-        """Remove a file whose content is delivered."""
-        self.segment_path(number).unlink(missing_ok=True)
+        """Remove a file whose content is delivered. OSError where the disk refuses."""
+        self.disk.remove(self.segment_path(number))
 
     def release(self) -> None:
         """Give the lock back; remove the folder if nothing waits in it."""
-        if not self.segments():
-            for note in self.path.glob("*.done"):  # left by a kill between two removals
-                note.unlink(missing_ok=True)
-            (self.path / _LOCK).unlink(missing_ok=True)
-            self.path.rmdir()
+        with contextlib.suppress(OSError):  # the disk refuses: the next process tries again
+            if not self.segments():
+                for note in self.path.glob("*.done"):  # left by a kill between two removals
+                    note.unlink(missing_ok=True)
+                (self.path / _LOCK).unlink(missing_ok=True)
+                self.path.rmdir()
         os.close(self._lock)
 
 

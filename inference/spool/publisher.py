@@ -1,7 +1,8 @@
 """The thread that brings the spool to Kafka.
 
 It waits for delivery reports before anything is deleted. Whatever the broker refuses for a while
-is sent again with a growing pause; a record that is too large goes out as a claim check.
+is sent again with a growing pause; a record that is too large goes out as a claim check. While
+the disk refuses what the publisher writes itself, that waits and the rest goes on.
 """
 
 import queue
@@ -18,7 +19,7 @@ import structlog
 from inference.spool.assemble import Assembler
 from inference.spool.folder import SpoolFolder, others
 from inference.spool.source import Event, Source
-from inference.spool.writer import Spool
+from inference.spool.writer import Spool, SpoolWriteError
 from schemas import codec, ids, topics
 from schemas.atdp.internal import DeadLetter
 from schemas.atdp.types import Coordinates
@@ -35,6 +36,7 @@ _IDLE_SECONDS = 0.05
 _ROUND_SECONDS = 0.02
 _ADOPT_SECONDS = 15.0
 _MAX_PAUSE_SECONDS = 5.0
+_DISK_PAUSE_SECONDS = 1.0
 #: Longer than the producer's own delivery timeout: a report that is missing then never comes.
 _REPORT_SECONDS = 150.0
 
@@ -45,6 +47,7 @@ class _Job:
     event: Event
     oversized: bool = False
     refused: Reason | None = None
+    was_aside: bool = False
     sent_at: float = 0.0
 
 
@@ -66,6 +69,11 @@ class Publisher:
         self._metrics = metrics
         self._sources = [Source(spool.folder, spool)]
         self._ready: deque[_Job] = deque()
+        #: Waits for the blob store; what needs none goes past, or a full disk stayed full.
+        self._aside: deque[_Job] = deque()
+        self._aside_until = 0.0
+        self._tidy_at = 0.0
+        self._tidy_pause_seconds = 0.0
         self._in_flight: dict[bytes, _Job] = {}
         self._in_flight_bytes = 0
         self._reports: queue.SimpleQueue[tuple[_Job, Delivery]] = queue.SimpleQueue()
@@ -92,7 +100,7 @@ class Publisher:
     @property
     def num_waiting(self) -> int:
         """Whole events read from the spool that Kafka has not confirmed."""
-        return len(self._ready) + len(self._in_flight)
+        return len(self._ready) + len(self._aside) + len(self._in_flight)
 
     def stop(self, timeout_seconds: float) -> None:
         """Publish what is whole for at most that long, then end. The rest stays on the disk."""
@@ -108,6 +116,7 @@ class Publisher:
             progressed = self._read()
             progressed |= self._send(producer)
             progressed |= self._settle()
+            self._tidy()
             self._forget_finished()
             self.caught_up_at = None if self.num_waiting else self._sources[0].caught_up_at
             if not progressed:
@@ -130,7 +139,7 @@ class Publisher:
         self._adopt_at = now + _ADOPT_SECONDS
         known = {source.folder.path for source in self._sources}
         for path in others(self._root, self._spool.folder.path):
-            folder = None if path in known else SpoolFolder.adopt(path)
+            folder = None if path in known else SpoolFolder.adopt(path, self._spool.folder.disk)
             if folder is not None:
                 _log.info("spool_adopted", num_bytes=sum(folder.segments().values()))
                 self._sources.append(Source(folder))
@@ -152,12 +161,17 @@ class Publisher:
 
     def _send(self, producer: Producer) -> bool:
         progressed = False
-        while self._ready and time.monotonic() >= self._pause_until:
+        while time.monotonic() >= self._pause_until:
             if self._in_flight and self._in_flight_bytes > _MAX_IN_FLIGHT_BYTES:
                 break
-            job = self._ready.popleft()
+            job = self._next()
+            if job is None:
+                break
+            record = self._made(job)
+            if record is None:
+                continue
             try:
-                producer.send(self._record(job), self._reporter(job))
+                producer.send(record, self._reporter(job))
             except HeadraceError as error:
                 self._refused(job, error)
                 continue
@@ -166,6 +180,31 @@ class Publisher:
             self._in_flight_bytes += job.event.num_bytes
             progressed = True
         return progressed
+
+    def _next(self) -> _Job | None:
+        if self._aside and time.monotonic() >= self._aside_until:
+            return self._aside.popleft()
+        return self._ready.popleft() if self._ready else None
+
+    def _made(self, job: _Job) -> Record | None:
+        """The record; None where there is none yet and the job has its place elsewhere."""
+        try:
+            record = self._record(job)
+        except TransientError as error:
+            if not job.was_aside:
+                _log.warning("spool_claim_check_waits", error=str(error))
+            job.was_aside = True
+            self._aside.append(job)
+            self._aside_until = time.monotonic() + _DISK_PAUSE_SECONDS
+            self._disk_refused("blob")
+            return None
+        except HeadraceError as error:
+            self._refused(job, error)
+            return None
+        if job.was_aside:  # the blob store takes again: the next one follows at once
+            job.was_aside = False
+            self._aside_until = 0.0
+        return record
 
     def _record(self, job: _Job) -> Record:
         if job.refused is not None:
@@ -198,10 +237,35 @@ class Publisher:
             delivered.setdefault(id(job.source), []).append(job.event)
             self._count("dead_lettered" if job.refused else "delivered")
         for source in self._sources:
-            if id(source) in delivered:
-                source.done(delivered[id(source)])
+            source.done(delivered.get(id(source), ()))
         self._resend_lost()
         return progressed
+
+    def _tidy(self) -> None:
+        """Note what is delivered and delete files; where the disk refuses, again after a pause."""
+        if time.monotonic() < self._tidy_at:
+            return
+        refused = None
+        for source in self._sources:
+            try:
+                source.tidy()
+            except SpoolWriteError as error:
+                refused = error
+        if refused is None:
+            if self._tidy_pause_seconds:
+                _log.info("spool_notes_resumed")
+            self._tidy_pause_seconds = 0.0
+            return
+        if not self._tidy_pause_seconds:
+            waiting = sum(source.num_unnoted for source in self._sources)
+            _log.warning("spool_notes_wait", error=str(refused), num_events=waiting)
+        self._disk_refused("note")
+        pause = max(_DISK_PAUSE_SECONDS, self._tidy_pause_seconds * 2)
+        self._tidy_pause_seconds = min(pause, _MAX_PAUSE_SECONDS)
+        self._tidy_at = time.monotonic() + self._tidy_pause_seconds
+
+    def _disk_refused(self, what: str) -> None:
+        self._metrics.counter("headrace_spool_refused", what=what).inc()
 
     def _resend_lost(self) -> None:
         oldest = next(iter(self._in_flight.values()), None)

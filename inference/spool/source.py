@@ -4,8 +4,13 @@ An event is whole when its END (or its RECORD) was read; in the folder of a dead
 begun is whole too, cut off where the process died. A file goes when every event with a frame in
 it is delivered. Since a file in the middle may go before an earlier one, delivered ids are noted
 beside the file of their BEGIN first, or an adopter would take the rest for a crashed exchange.
+
+Notes need room on the disk. Where it refuses one, the ids stay in memory and are noted later;
+meanwhile a file still goes once no event needs a note for that, so that a full disk gets room
+again. A process that dies before the note delivers those events once more, under the same ids.
 """
 
+import errno
 import os
 from collections import defaultdict
 from collections.abc import Iterable
@@ -15,9 +20,12 @@ from pathlib import Path
 from inference.spool import frames
 from inference.spool.folder import SpoolFolder
 from inference.spool.frames import Frame, Kind, Torn
-from inference.spool.writer import Spool
+from inference.spool.writer import Spool, SpoolWriteError
 
 _ID_BYTES = 16
+#: Delivered events remembered while the disk refuses notes. Those beyond are not noted, which
+#: only matters to a process that dies: it delivers them once more.
+_MAX_UNNOTED = 100_000
 
 
 @dataclass(slots=True)
@@ -39,6 +47,14 @@ class Event:
         return self.frames[0].kind is Kind.RECORD
 
 
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """The files in which a delivered event lies."""
+
+    begins_in: int
+    segments: frozenset[int]
+
+
 class Source:
     """Reads a folder. `live` is the spool that still writes into it, None for a dead process's.
 
@@ -52,6 +68,8 @@ class Source:
         self._offset = 0
         self._first = self._segment
         self._open: dict[bytes, Event] = {}
+        self._undelivered: set[bytes] = set()
+        self._unnoted: dict[bytes, _Span] = {}
         self._pins: dict[int, set[bytes]] = defaultdict(set)
         self._files: dict[int, int] = {}
         self._delivered = self._read_notes() if live is None else set()
@@ -65,8 +83,12 @@ class Source:
     @property
     def caught_up_at(self) -> tuple[int, int] | None:
         """The position read so far if nothing before it waits, else None."""
-        waiting = self._open or any(self._pins.values())
-        return None if waiting else (self._segment, self._offset)
+        return None if self._undelivered else (self._segment, self._offset)
+
+    @property
+    def num_unnoted(self) -> int:
+        """Delivered events that the disk has not let us note."""
+        return len(self._unnoted)
 
     def read(self, max_events: int) -> list[Event]:
         """Read on; the events that became whole, at most `max_events` and those of one frame."""
@@ -85,7 +107,6 @@ class Source:
             return whole
         if self._live is None:
             whole.extend(self._cut_off())
-        self._delete_free()
         return whole
 
     def _end(self) -> tuple[int, int]:
@@ -120,6 +141,7 @@ class Source:
             return None
         if frame.kind in (Kind.BEGIN, Kind.RECORD):
             self._open[frame.exchange_id] = Event(frame.exchange_id, frame.segment)
+            self._undelivered.add(frame.exchange_id)
         event = self._open.get(frame.exchange_id)
         if event is None:  # its beginning was delivered and deleted
             return None
@@ -149,34 +171,89 @@ class Source:
             os.close(descriptor)
 
     def done(self, events: Iterable[Event]) -> None:
-        """These are delivered. Notes them, then deletes the files that nothing waits in."""
-        notes: dict[int, bytearray] = defaultdict(bytearray)
+        """These are delivered. `tidy` makes it last."""
         for event in events:
-            notes[event.begins_in] += event.exchange_id
-            for segment in {frame.segment for frame in event.frames}:
-                self._pins[segment].discard(event.exchange_id)
-        for segment, ids in notes.items():
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            note = os.open(self._note_path(segment), flags, 0o600)
-            os.write(note, ids)
-            os.close(note)
-        self._delete_free()
+            self._undelivered.discard(event.exchange_id)
+            span = _Span(event.begins_in, frozenset(frame.segment for frame in event.frames))
+            if len(self._unnoted) >= _MAX_UNNOTED and len(span.segments) == 1:
+                self._unpin(event.exchange_id, span)
+            else:
+                self._unnoted[event.exchange_id] = span
 
-    def _delete_free(self) -> None:
+    def tidy(self) -> None:
+        """Note what is delivered, then delete the files that nothing waits in.
+
+        SpoolWriteError where the disk refuses: nothing is lost by that, call it again later.
+        """
+        refused = self._note_delivered()
+        refused = self._delete_free() or refused
+        if refused is not None:
+            raise SpoolWriteError(refused.errno) from refused
+
+    def _note_delivered(self) -> OSError | None:
+        by_file: dict[int, list[bytes]] = defaultdict(list)
+        for exchange_id, span in self._unnoted.items():
+            by_file[span.begins_in].append(exchange_id)
+        for segment, exchange_ids in by_file.items():
+            try:
+                self._note(segment, b"".join(exchange_ids))
+            except OSError as error:
+                return error
+            for exchange_id in exchange_ids:
+                self._unpin(exchange_id, self._unnoted.pop(exchange_id))
+        return None
+
+    def _note(self, segment: int, ids: bytes) -> None:
+        disk = self.folder.disk
+        note = disk.open_append(self._note_path(segment))
+        try:
+            size = os.fstat(note).st_size
+            if size % _ID_BYTES:  # the disk took only a part of what came before
+                disk.cut(note, size - size % _ID_BYTES)
+            if disk.write(note, ids) != len(ids):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            disk.sync(note)
+            if size == 0:
+                disk.sync_folder(self.folder.path)
+        finally:
+            disk.close(note)
+
+    def _unpin(self, exchange_id: bytes, span: _Span) -> None:
+        for segment in span.segments & self._pins.keys():
+            self._pins[segment].discard(exchange_id)
+
+    def _delete_free(self) -> OSError | None:
+        """In order of their numbers: an event whose BEGIN is gone needs no note."""
         last = self._segment
         if self._live is not None and self._first == last:
-            return
+            return None
         for segment, size in self.folder.segments().items():
             passed = segment < last or (self._live is None and self._offset >= size)
-            if segment > last or not passed or self._pins.get(segment):
+            if segment > last or not passed or self._waits_in(segment):
                 continue
             self._close_file(segment)
-            self.folder.delete_segment(segment)
-            self._note_path(segment).unlink(missing_ok=True)
-            self._pins.pop(segment, None)
-            if self._live is not None:
-                self._live.trimmed(size)
+            try:
+                self.folder.delete_segment(segment)
+                self._forget_file(segment, size)
+                self.folder.disk.remove(self._note_path(segment))
+            except OSError as error:
+                return error
         self._first = min(self.folder.segments(), default=last)
+        return None
+
+    def _waits_in(self, segment: int) -> bool:
+        """True while the file holds what is not delivered, or what an adopter would mistake."""
+        for exchange_id in self._pins.get(segment, ()):
+            span = self._unnoted.get(exchange_id)
+            if span is None or span.begins_in != segment:
+                return True
+        return False
+
+    def _forget_file(self, segment: int, size: int) -> None:
+        for exchange_id in list(self._pins.pop(segment, ())):
+            self._unpin(exchange_id, self._unnoted.pop(exchange_id))
+        if self._live is not None:
+            self._live.trimmed(size)
 
     def _note_path(self, segment: int) -> Path:
         return self.folder.segment_path(segment).with_suffix(".done")
@@ -185,7 +262,8 @@ class Source:
         found: set[bytes] = set()
         for path in self.folder.path.glob("*.done"):
             data = path.read_bytes()
-            found.update(data[i : i + _ID_BYTES] for i in range(0, len(data), _ID_BYTES))
+            whole = len(data) - len(data) % _ID_BYTES
+            found.update(data[i : i + _ID_BYTES] for i in range(0, whole, _ID_BYTES))
         return found
 
     def is_finished(self) -> bool:
@@ -193,8 +271,12 @@ class Source:
         return self._live is None and not self.folder.segments()
 
     def close(self) -> None:
-        """Let go of files and lock; remove the folder if all of it is delivered."""
+        """Let go of files and lock; remove the folder if all of it is delivered.
+
+        What the disk refuses to delete stays for the next process.
+        """
         self._live = None
+        self._note_delivered()
         self._delete_free()
         for segment in list(self._files):
             self._close_file(segment)

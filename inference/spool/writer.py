@@ -1,11 +1,13 @@
 """The writing side of a spool, used from the event loop only."""
 
+import contextlib
 import errno
 import os
 import threading
 from pathlib import Path
 
 from inference.spool import frames
+from inference.spool.disk import Disk
 from inference.spool.folder import SpoolFolder
 from inference.spool.frames import Kind
 from schemas.errors import TransientError
@@ -32,21 +34,28 @@ class Spool:
     no answer is cut short because Kafka is away.
     """
 
-    def __init__(self, root: Path, *, max_bytes: int, fsync: bool) -> None:
-        self.folder = SpoolFolder.create(root)
+    def __init__(self, root: Path, *, max_bytes: int, disk: Disk) -> None:
+        """Make a folder of its own under `root`. OSError where the disk refuses."""
+        self.folder = SpoolFolder.create(root, disk)
         self.wake = threading.Event()
         self._max_bytes = max_bytes
         self._segment_bytes = min(max(max_bytes // 8, 64 * 1024), 8 * 1024**2)
-        self._fsync = fsync
+        self._disk = disk
         self._written_bytes = 0
         self._trimmed_bytes = 0
         self._segment = 0
         self._size = 0
+        self._has_half_frame = False
         self._descriptor = self._open(0)
 
     def _open(self, segment: int) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        return os.open(self.folder.segment_path(segment), flags, 0o600)
+        descriptor = self._disk.open_append(self.folder.segment_path(segment))
+        try:
+            self._disk.sync_folder(self.folder.path)
+        except OSError:
+            self._disk.close(descriptor)
+            raise
+        return descriptor
 
     @property
     def position(self) -> tuple[int, int]:
@@ -69,15 +78,12 @@ class Spool:
         head = frames.header(kind, exchange_id, payload)
         wanted = len(head) + len(payload)
         try:
-            written = os.writev(self._descriptor, (head, payload))
-            if self._fsync:
-                os.fdatasync(self._descriptor)
+            self._cut_half_frame()
+            self._write(head, payload)
         except OSError as error:
-            self._forget_from(self._size)
+            with contextlib.suppress(OSError):  # else the next append does it, or is refused too
+                self._cut_half_frame()
             raise SpoolWriteError(error.errno) from error
-        if written != wanted:
-            self._forget_from(self._size)
-            raise SpoolWriteError(errno.ENOSPC)
         self._size += wanted
         self._written_bytes += wanted
         if self._size >= self._segment_bytes:
@@ -85,16 +91,25 @@ class Spool:
         if kind in (Kind.END, Kind.RECORD):
             self.wake.set()
 
-    def _forget_from(self, size: int) -> None:
+    def _write(self, head: bytes, payload: bytes) -> None:
+        self._has_half_frame = True
+        if self._disk.write(self._descriptor, head, payload) != len(head) + len(payload):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._disk.sync(self._descriptor)
+        self._has_half_frame = False
+
+    def _cut_half_frame(self) -> None:
         """No half frame may stay: what is appended next would be unreadable behind it."""
-        os.ftruncate(self._descriptor, size)
+        if self._has_half_frame:
+            self._disk.cut(self._descriptor, self._size)
+            self._has_half_frame = False
 
     def roll_if_read(self, position: tuple[int, int]) -> None:
         """Begin a new file if all up to `position` is delivered and nothing came since.
 
         So that delivered text does not stay on the disk until the next call.
         """
-        if self._size and position == self.position:
+        if self._size and position == self.position and not self._has_half_frame:
             self._roll()
             self.wake.set()
 
@@ -103,7 +118,7 @@ class Spool:
             descriptor = self._open(self._segment + 1)
         except OSError:
             return  # no room for another file; the next append tries again
-        os.close(self._descriptor)
+        self._disk.close(self._descriptor)
         self._descriptor = descriptor
         self._segment, self._size = self._segment + 1, 0
 
@@ -113,4 +128,4 @@ class Spool:
 
     def close(self) -> None:
         """Close the active file. What is not published stays for the next process."""
-        os.close(self._descriptor)
+        self._disk.close(self._descriptor)

@@ -1,5 +1,5 @@
 """Claim-check blobs: what is too large for a record lies here, addressed by its content."""
 
-from schemas.store.blobs import BlobStore
+from schemas.store.blobs import BlobStore, sync_path
 
-__all__ = ["BlobStore"]
+__all__ = ["BlobStore", "sync_path"]

@@ -1,8 +1,10 @@
 """Content-addressed blobs over fsspec: local folders, object stores, memory."""
 
+import contextlib
 import hashlib
 import os
 import posixpath
+from collections.abc import Callable
 from typing import Any
 
 import fsspec
@@ -10,12 +12,26 @@ import fsspec
 from schemas.errors import PermanentError, Reason, TransientError
 
 
-class BlobStore:
-    """Blobs under one URI. Blobs of a tenant lie in a folder of their own."""
+def sync_path(path: str) -> None:
+    """What is in this file or folder survives a loss of power when this returns."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
-    def __init__(self, uri: str) -> None:
+
+class BlobStore:
+    """Blobs under one URI. Blobs of a tenant lie in a folder of their own.
+
+    `sync` is called with each file and folder that has to be on the disk before a blob counts as
+    stored; None leaves that to the system. Stores other than local folders see to it themselves.
+    """
+
+    def __init__(self, uri: str, sync: Callable[[str], None] | None = None) -> None:
         self._fs, self._root = fsspec.core.url_to_fs(uri, auto_mkdir=False)
         self._protocol = fsspec.core.split_protocol(uri)[0] or "file"
+        self._sync = sync if self._protocol == "file" else None
 
     def put(self, tenant_id: str, data: bytes) -> str:
         """Store `data` and return its URI. Writing the same bytes twice is harmless.
@@ -27,6 +43,7 @@ class BlobStore:
         try:
             if not self._fs.exists(path):
                 self._write(path, data)
+            self._make_durable(path)
         except OSError as error:
             raise TransientError(
                 f"The blob store refused a write: {type(error).__name__}"
@@ -38,9 +55,26 @@ class BlobStore:
         temporary = f"{path}.{os.getpid()}"
         if self._protocol == "file":  # private before the first byte of it is there
             os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
-        with self._fs.open(temporary, "wb") as file:
-            file.write(data)
-        self._fs.mv(temporary, path)
+        try:
+            with self._fs.open(temporary, "wb") as file:
+                file.write(data)
+            if self._sync is not None:  # or the name might outlive the content
+                self._sync(temporary)
+            self._fs.mv(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):  # half a blob must not fill a full disk
+                self._fs.rm_file(temporary)
+            raise
+
+    def _make_durable(self, path: str) -> None:
+        """Also of a blob that was there: whoever wrote it may have died before this."""
+        if self._sync is None:
+            return
+        self._sync(path)
+        folder = path
+        while folder != posixpath.dirname(self._root):
+            folder = posixpath.dirname(folder)
+            self._sync(folder)
 
     def get(self, tenant_id: str, uri: str) -> bytes:
         """The bytes of a URI that `put` returned for this tenant.

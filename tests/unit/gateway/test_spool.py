@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference.spool import Spool, SpoolFullError, frames
+from inference.spool.disk import Disk
 from inference.spool.folder import SpoolFolder, others
 from inference.spool.frames import Kind, Torn
 from inference.spool.source import Source
@@ -16,7 +17,7 @@ MIB = 1024**2
 
 
 def make_spool(root: Path, max_bytes: int = MIB) -> Spool:
-    return Spool(root, max_bytes=max_bytes, fsync=False)
+    return Spool(root, max_bytes=max_bytes, disk=Disk())
 
 
 def an_id(number: int) -> bytes:
@@ -32,7 +33,7 @@ def die(spool: Spool) -> Path:
 
 
 def adopt(path: Path) -> Source:
-    folder = SpoolFolder.adopt(path)
+    folder = SpoolFolder.adopt(path, Disk())
     assert folder is not None
     return Source(folder)
 
@@ -81,6 +82,7 @@ def test_interleaved_events_become_whole_in_order_of_their_end(tmp_path: Path) -
     contents = [[source.payload(f) for f in e.frames] for e in events]
     assert contents == [[b"b", b"b!"], [b"a", b"a1", b"a!"]]
     source.done(events)
+    source.tidy()
     spool.close()
     source.close()
     assert not spool.folder.path.exists()
@@ -96,6 +98,7 @@ def test_an_adopter_gets_what_was_not_delivered_and_what_was_cut_off(tmp_path: P
     spool.append(Kind.END, an_id(1), b"end")
     delivered = source.read(1)
     source.done(delivered)
+    source.tidy()
     adopted = adopt(die(spool))
     assert [e.exchange_id for e in adopted.read(10)] == [an_id(1), an_id(2)]
     adopted.close()
@@ -111,6 +114,7 @@ def test_a_middle_file_that_is_gone_makes_no_crashed_twin(tmp_path: Path) -> Non
         spool.append(Kind.CHUNK, an_id(2), b"x" * 8 * MIB)
     spool.append(Kind.END, an_id(2), b"end")
     source.done(source.read(10))
+    source.tidy()
     assert 1 not in spool.folder.segments(), "the middle files went"
     adopted = adopt(die(spool))
     assert [e.exchange_id for e in adopted.read(10)] == [an_id(1)]
@@ -120,7 +124,7 @@ def test_a_middle_file_that_is_gone_makes_no_crashed_twin(tmp_path: Path) -> Non
 def test_a_living_spool_is_not_adopted(tmp_path: Path) -> None:
     spool = make_spool(tmp_path)
     assert others(tmp_path, None) == [spool.folder.path]
-    assert SpoolFolder.adopt(spool.folder.path) is None
+    assert SpoolFolder.adopt(spool.folder.path, Disk()) is None
     spool.close()
 
 
@@ -132,6 +136,7 @@ def test_what_may_begin_is_limited_and_what_has_begun_may_end(tmp_path: Path) ->
         spool.begin(Kind.BEGIN, an_id(2), b"y" * 100)
     spool.append(Kind.END, an_id(1), b"z" * 200)
     source.done(source.read(10))
+    source.tidy()
     spool.begin(Kind.RECORD, an_id(3), b"room again")
     assert spool.backlog_bytes < 1000
     spool.close()
@@ -142,6 +147,7 @@ def test_files_are_private(tmp_path: Path) -> None:
     source = Source(spool.folder, spool)
     spool.begin(Kind.RECORD, an_id(1), b"x")
     source.done(source.read(1))
+    source.tidy()
     modes = {p.name: oct(p.stat().st_mode & 0o777) for p in spool.folder.path.iterdir()}
     assert set(modes) == {"lock", "00000000.seg", "00000000.done"}
     assert set(modes.values()) == {"0o600"}
@@ -154,11 +160,13 @@ def test_a_delivered_file_goes_when_nothing_follows(tmp_path: Path) -> None:
     source = Source(spool.folder, spool)
     spool.begin(Kind.RECORD, an_id(1), b"private")
     source.done(source.read(1))
+    source.tidy()
     position = source.caught_up_at
     assert position == spool.position
     assert position is not None
     spool.roll_if_read(position)
     source.read(1)
+    source.tidy()
     assert spool.backlog_bytes == 0
     assert not any(b"private" in p.read_bytes() for p in spool.folder.path.iterdir())
     spool.close()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import PermanentError, Reason, TransientError
-from schemas.store import BlobStore
+from schemas.store import BlobStore, sync_path
 
 
 def store(folder: Path) -> BlobStore:
@@ -74,3 +74,36 @@ def test_a_store_that_cannot_be_written_is_transient(tmp_path: Path) -> None:
     blocked.write_text("a file where the folder should be")
     with pytest.raises(TransientError, match="refused a write"):
         store(blocked).put("acme", b"text")
+
+
+def test_with_sync_a_blob_and_its_folders_are_on_the_disk(tmp_path: Path) -> None:
+    synced: list[str] = []
+    blobs = BlobStore((tmp_path / "blobs").absolute().as_uri(), sync=synced.append)
+    blobs.put("acme", b"text")
+    digest = hashlib.sha256(b"text").hexdigest()
+    where = tmp_path / "blobs" / "acme" / digest[:2] / digest
+    chain = [str(where), *(str(folder) for folder in list(where.parents)[:4])]
+    assert chain[-1] == str(tmp_path)
+    assert len(synced) == 6
+    assert synced[0].startswith(f"{where}."), "the content before the name"
+    assert synced[1:] == chain
+    synced.clear()
+    blobs.put("acme", b"text")
+    assert synced == chain, "whoever wrote it may have died before"
+
+
+def test_a_refused_sync_is_transient_and_leaves_no_half_blob(tmp_path: Path) -> None:
+    def refuse(_path: str) -> None:
+        raise OSError("no room")
+
+    blobs = BlobStore(tmp_path.absolute().as_uri(), sync=refuse)
+    with pytest.raises(TransientError, match="refused a write"):
+        blobs.put("acme", b"text")
+    assert files(tmp_path) == []
+
+
+def test_the_real_sync_takes_files_and_folders(tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path.absolute().as_uri(), sync=sync_path)
+    assert blobs.get("acme", blobs.put("acme", b"text")) == b"text"
+    with pytest.raises(FileNotFoundError):
+        sync_path(str(tmp_path / "absent"))

@@ -16,6 +16,7 @@ FROZEN = {
     "headrace_gateway_feedback": ("target",),
     "headrace_gateway_shed": (),
     "headrace_spool_bytes": (),
+    "headrace_spool_refused": ("what",),
     "headrace_spool_published": ("result",),
     "headrace_records": ("group", "result"),
     "headrace_dead_letters": ("group", "reason"),
