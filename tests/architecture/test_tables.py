@@ -8,7 +8,7 @@ from streams.sink.tables_doc import markdown, relations, stored_tables
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
-#: The design's list: a column may be added, none of these may go.
+#: What users and other programs query: a column may be added, none of these may go.
 STEPS_COLUMNS = [
     "step_id", "trajectory_id", "task_key", "replay_epoch", "key_id", "parent_step_id",
     "step_index", "tenant_id", "agent_id", "kind", "started_at", "outcome", "model",
