@@ -1,5 +1,6 @@
 """The text of docs/settings.md, generated from `Settings`: `python -m schemas.settings_doc`."""
 
+import inspect
 import json
 import sys
 import types
@@ -54,7 +55,7 @@ def _section(path: str, model: type[BaseModel], text: str) -> Iterator[str]:
         yield f"| `{name}` | `{variable}` | {_value(field)} | {_default(field.default)} |"
     yield ""
     for section, kind in sections:
-        yield from _section(section, kind, (kind.__doc__ or "").strip())
+        yield from _section(section, kind, inspect.cleandoc(kind.__doc__ or ""))
 
 
 def _value(field: FieldInfo) -> str:

@@ -3,13 +3,15 @@
 Payload text never goes into either. A log line carries ids, coordinates, counts and reasons.
 """
 
+import contextlib
+import io
 import json
 import logging
 import sys
 import traceback
 from collections.abc import MutableMapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO, cast
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -93,6 +95,36 @@ class _WithoutText(logging.Formatter):
         return json.dumps(frames_without_text(None, "", {"exc_info": ei[1]}))
 
 
+class _Unfailing(io.TextIOBase):
+    """A stream for log lines that never raises: who writes a line must not fail by it.
+
+    Where the disk is full or nobody reads, lines may be missing; the log says how many were
+    refused once it takes lines again. Flushed once a line, as structlog does.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._num_refused = 0
+
+    def write(self, text: str) -> int:
+        """Write into the stream's buffer."""
+        with contextlib.suppress(OSError):  # the buffer is full: `flush` meets that again
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write a line through."""
+        try:
+            self._stream.flush()
+            if self._num_refused:
+                refused = {"event": "log_lines_refused", "num_lines": self._num_refused}
+                self._stream.write(json.dumps(refused) + "\n")
+                self._num_refused = 0
+                self._stream.flush()
+        except OSError:
+            self._num_refused += 1
+
+
 def configure_logging(service: str, level: str = "info") -> None:
     """Send structlog and the standard library's loggers to stderr as JSON lines."""
     logging.basicConfig(stream=sys.stderr, level=level.upper(), force=True)
@@ -107,7 +139,7 @@ def configure_logging(service: str, level: str = "info") -> None:
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Unfailing(sys.stderr))),
         cache_logger_on_first_use=False,
     )
     structlog.contextvars.bind_contextvars(service=service)

@@ -1,6 +1,7 @@
 """State, logs, passwords, processes: what lies in the data directory, and who may read it."""
 
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -143,3 +144,39 @@ def test_the_doctor_says_how_to_mend_java(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_available_memory_is_read() -> None:
     assert parse_available_memory("MemTotal: 9 kB\nMemAvailable:  2048 kB\n") == 2048 * 1024
+
+
+def test_a_log_whose_disk_is_full_goes_on_and_says_what_is_missing(tmp_path: Path) -> None:
+    """A file-size limit of the process is the disk that is full."""
+    log = RotatingLog(tmp_path / "logs" / "a.log", max_bytes=1_000)
+    log.write(b"before\n")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        log.write(b"during\n")
+        log.write(b"lost\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    log.write(b"after\n")
+    log.close()
+    lines = (tmp_path / "logs" / "a.log").read_text().splitlines()
+    assert lines == [
+        "before", "dur", "[9 bytes of output are missing: the disk was full]", "after",
+    ]  # fmt: skip
+
+
+def test_a_log_that_cannot_be_rotated_grows_until_it_can(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    log = RotatingLog(path, max_bytes=10, num_old_files=1)
+    (tmp_path / "a.log.1").mkdir()
+    (tmp_path / "a.log.1" / "in the way").touch()
+    log.write(b"0123456789")
+    log.write(b"more")
+    assert path.read_bytes() == b"0123456789more"
+    (tmp_path / "a.log.1" / "in the way").unlink()
+    (tmp_path / "a.log.1").rmdir()
+    log.write(b"!")
+    log.write(b"new")
+    log.close()
+    assert (tmp_path / "a.log.1").read_bytes() == b"0123456789more!"
+    assert path.read_bytes() == b"new"

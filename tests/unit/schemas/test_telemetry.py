@@ -1,5 +1,7 @@
 """Metric names are frozen; the text of an exception never reaches the log."""
 
+import errno
+import io
 import json
 import logging
 
@@ -82,3 +84,36 @@ def test_a_logged_exception_shows_its_type_and_frames_but_not_its_text(
     assert all(line["frames"] and line["service"] == "test" for line in lines)
     assert lines[0]["offset"] == 7
     assert lines[0]["at"].endswith("Z")
+
+
+class _FullFile(io.StringIO):
+    """A log file whose disk is full for a while."""
+
+    is_full = False
+
+    def flush(self) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "full")
+
+
+def test_a_log_that_cannot_be_written_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    file = _FullFile()
+    monkeypatch.setattr("sys.stderr", file)
+    try:
+        configure_logging("test")
+        log = structlog.get_logger("test")
+        file.is_full = True
+        log.info("one")
+        log.info("two")
+        file.is_full = False
+        log.info("three")
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        structlog.reset_defaults()
+        structlog.contextvars.clear_contextvars()
+    events = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert [event["event"] for event in events] == ["one", "two", "three", "log_lines_refused"]
+    assert events[-1]["num_lines"] == 2
