@@ -28,13 +28,10 @@ class Reason(StrEnum):
     NOT_FINITE = "not_finite"
     OVERSIZED = "oversized"
     UNKNOWN_TENANT = "unknown_tenant"
-    FOREIGN_TENANT = "foreign_tenant"
     UNEXPECTED_EVENT = "unexpected_event"
     BLOB_MISSING = "blob_missing"
     DETECTOR_UNAVAILABLE = "detector_unavailable"
     DETECTOR_TIMEOUT = "detector_timeout"
-    UNSUPPORTED_LANGUAGE = "unsupported_language"
-    POLICY_MISSING = "policy_missing"
     STORE_REFUSED = "store_refused"
     BUG = "bug"
 

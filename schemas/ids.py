@@ -11,6 +11,7 @@ import re
 import time
 
 _SAFE = re.compile(r"[A-Za-z0-9._:@+=-]{1,200}\Z")
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}\Z")
 
 
 def uuid7() -> str:
@@ -47,6 +48,14 @@ def keyed_digest(key: bytes, *parts: str | bytes) -> str:
 def is_safe_id(value: str) -> bool:
     """True for 1 to 200 characters that need no escape in a key, a path or a header."""
     return _SAFE.match(value) is not None
+
+
+def is_tenant_id(value: str) -> bool:
+    """True for 1 to 63 letters, digits, `_` or `-` that begin with a letter or digit.
+
+    No `/` is among them: it ends the tenant in the keys below.
+    """
+    return _TENANT.match(value) is not None
 
 
 def trajectory_key(tenant_id: str, trajectory_id: str) -> bytes:

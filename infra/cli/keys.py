@@ -11,13 +11,13 @@ import typer
 
 from infra.cli.options import AsJson, DataDir
 from schemas.errors import ConfigError, TransientError
+from schemas.ids import is_tenant_id
 
 if TYPE_CHECKING:
     from schemas.atdp.internal import KeyRecord
     from schemas.bus import Bus
 
 _DELIVERY_SECONDS = 15.0
-_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}\Z")
 _ID = re.compile(r"[A-Za-z0-9._:@+=-]{1,200}\Z")
 
 
@@ -39,7 +39,7 @@ def make_key(
     from inference.access.keys import SCOPES, key_hash
     from schemas.atdp.internal import KeyRecord
 
-    if not _TENANT.match(tenant_id):
+    if not is_tenant_id(tenant_id):
         raise ConfigError(
             "Name a tenant with 1 to 63 letters, digits, _ or -; a letter or digit comes first."
         )

@@ -16,6 +16,7 @@ from infra.cli.options import AsJson, DataDir
 from infra.publishing.documents import Problem, read_entries
 from infra.publishing.formats import Format, Made, detect, first_entries, make_events
 from schemas.errors import ConfigError
+from schemas.ids import is_tenant_id
 
 if TYPE_CHECKING:
     from infra.publishing.minting import Mint
@@ -85,9 +86,7 @@ def publish(
 
     Example: headrace publish events.jsonl --tenant acme --dry-run
     """
-    from infra.cli.keys import _TENANT
-
-    if not _TENANT.match(tenant):
+    if not is_tenant_id(tenant):
         raise ConfigError(
             "Name a tenant with 1 to 63 letters, digits, _ or -; a letter or digit comes first."
         )

@@ -14,7 +14,7 @@ def build(shell: Shell) -> None:
     context = shell.context
     settings = context.settings
     root = load_root_secret(settings.root_secret_file)
-    tenants = Tenants(root, settings.redaction, context.metrics)
+    tenants = Tenants(root, settings.redaction)
     shell.add_processor(
         [topics.RAW_EVENTS],
         RedactionProcessor(

@@ -3,9 +3,10 @@
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from schemas.errors import PermanentError, Reason
+from schemas.ids import is_tenant_id
 from schemas.secrets import tenant_key
 from schemas.settings import RedactionSettings
-from schemas.telemetry import Metrics
 from streams.redaction.cache import DigestCache
 from streams.redaction.redacting import EventRedaction
 from streams.redaction.redactor import Redactor, build_detector
@@ -30,18 +31,23 @@ class Tenant:
 class Tenants:
     """All tenants share one detector and one bounded cache; keys and placeholders are their own."""
 
-    def __init__(self, root_secret: bytes, settings: RedactionSettings, metrics: Metrics) -> None:
+    def __init__(self, root_secret: bytes, settings: RedactionSettings) -> None:
         self._root = root_secret
         self._settings = settings
-        self._metrics = metrics
         self._detector = build_detector(settings.tier, language=settings.language)
         self._cache = DigestCache(max_bytes=settings.cache_bytes)
         self._tenants: OrderedDict[str, Tenant] = OrderedDict()
         self.policy_version = f"{POLICY_VERSION};{self._detector.version}"
 
     def get(self, tenant_id: str) -> Tenant:
-        """The tenant's keys and redactor."""
+        """The tenant's keys and redactor.
+
+        PermanentError for what cannot be a tenant: the id stands in keys and columns as it came,
+        unlike every other id of an event, which is redacted first.
+        """
         if tenant_id not in self._tenants:
+            if not is_tenant_id(tenant_id):
+                raise PermanentError(Reason.UNKNOWN_TENANT, "tenant_id")
             self._tenants[tenant_id] = self._derive(tenant_id)
             while len(self._tenants) > MAX_TENANTS:
                 self._tenants.popitem(last=False)

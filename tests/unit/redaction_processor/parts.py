@@ -9,7 +9,6 @@ from schemas.bus import Received
 from schemas.bus.memory import MemoryBus
 from schemas.settings import RedactionSettings
 from schemas.store import BlobStore
-from schemas.telemetry import Metrics
 from streams.redaction.aliases import AliasProcessor
 from streams.redaction.processor import RedactionProcessor
 from streams.redaction.tenants import Tenants
@@ -36,7 +35,7 @@ class Redaction:
         self.restart()
 
     def restart(self) -> None:
-        self.tenants = Tenants(ROOT, RedactionSettings(tier="regex"), Metrics())
+        self.tenants = Tenants(ROOT, RedactionSettings(tier="regex"))
         raw = RedactionProcessor(self.tenants, self.blobs, self.mark, hold_seconds=0.0)
         aliases = AliasProcessor(self.tenants, self.mark)
         self.raw_lane = lane_over(self.bus, raw, self.folder, table=self.tables[0])

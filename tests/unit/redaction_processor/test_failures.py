@@ -13,15 +13,23 @@ import pytest
 import zstandard
 
 from schemas import topics
-from schemas.atdp.types import Exchange, Header, Outcome, Step
-from schemas.codec import encode
+from schemas.atdp.types import (
+    Exchange,
+    Feedback,
+    FeedbackTarget,
+    Header,
+    Outcome,
+    Step,
+    TrajectoryEnd,
+)
+from schemas.codec import decode_json, encode
 from schemas.errors import PermanentError, Reason, TransientError
 from schemas.store import BlobStore
 from streams.redaction import bodies, gaps
 from streams.redaction.detect.contract import DetectorUnavailable, Span
 from streams.redaction.detect.regex import RegexDetector
 from streams.redaction.outgoing import MAX_VALUE_BYTES
-from tests.unit.redaction_processor.captures import changed, exchange
+from tests.unit.redaction_processor.captures import START, changed, exchange
 from tests.unit.redaction_processor.parts import Redaction
 from tests.unit.redaction_processor.streams import chunk, sse
 from tests.unit.runtime_harness import records_of
@@ -289,3 +297,31 @@ async def test_what_is_small_stays_when_one_message_is_too_large(redaction: Reda
     seen = [json.loads(m.body)["content"] for m in step.observation.new_messages]
     assert seen == ["small", None]
     assert json.loads(step.action_and_result.output[0].body)["content"] == "answer"
+
+
+# --- tenants ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tenant_id", ["", JANE, "acme/x", "Acme Inc.", "-acme", "a" * 64])
+@pytest.mark.parametrize("event", ["exchange", "step", "feedback", "end"])
+async def test_an_event_of_what_cannot_be_a_tenant_is_dead_lettered(
+    redaction: Redaction, tenant_id: str, event: str
+) -> None:
+    """A tenant's id is the one id that stays as it came: no private text, no part of a key."""
+    events: dict[str, Any] = {
+        "exchange": CALL,
+        "step": decode_json(
+            b'{"type":"step","step_id":"s","event_id":"e","tenant_id":"x","trajectory_id":"t",'
+            b'"started_at":"2026-01-01T12:00:00Z"}'
+        ),
+        "feedback": Feedback(
+            reward_id="r", tenant_id="", target=FeedbackTarget(step_id="s"), name="resolved",
+            value=1.0, occurred_at=START, received_at=START,
+        ),
+        "end": TrajectoryEnd(event_id="e", tenant_id="", trajectory_id="t", occurred_at=START),
+    }  # fmt: skip
+    await redaction.send(replace(events[event], tenant_id=tenant_id), CALL)
+    (letter,) = redaction.events("dead.raw.events.v1")
+    assert (letter.reason, letter.field) == ("unknown_tenant", "tenant_id")
+    assert [s.step_id for s in redaction.events(topics.STEPS)] == ["step-a"]
+    assert JANE.encode() not in redaction.clean_bytes()

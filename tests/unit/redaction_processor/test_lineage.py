@@ -14,7 +14,6 @@ from schemas.bus import Received
 from schemas.bus.memory import MemoryBus
 from schemas.settings import RedactionSettings
 from schemas.store import BlobStore
-from schemas.telemetry import Metrics
 from streams.redaction.processor import RedactionProcessor
 from streams.redaction.tenants import Tenants
 from streams.runtime import RecordLane, ReplayMark
@@ -35,7 +34,7 @@ def lane(bus: MemoryBus, tmp_path: Path) -> RecordLane:
 
 
 def make_lane(bus: MemoryBus, folder: Path, **options: Any) -> RecordLane:
-    tenants = Tenants(ROOT, RedactionSettings(tier="regex"), Metrics())
+    tenants = Tenants(ROOT, RedactionSettings(tier="regex"))
     blobs = BlobStore((folder / "blobs").as_uri())
     processor = RedactionProcessor(tenants, blobs, ReplayMark(), hold_seconds=5.0)
     return lane_over(bus, processor, folder, **options)
