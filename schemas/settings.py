@@ -29,16 +29,34 @@ class Section(BaseModel):
 
 
 class KafkaSettings(Section):
-    """Where the bus is."""
+    """Where the bus is and how a client proves there who it is.
+
+    `secure` means TLS. `ca_file` holds the certificates (PEM) that are trusted; without it those
+    of the system are. `certificate_file` and `key_file` are for clusters that ask for a client
+    certificate. The three `sasl_` settings belong together. `topic_prefix` is put before the name
+    of every topic and every group, so that several deployments may share one cluster.
+    """
 
     bootstrap_servers: str = "127.0.0.1:9092"
     num_partitions: int = Field(4, ge=1, le=1024)
     replication_factor: int = Field(1, ge=1)
     max_record_bytes: int = Field(900_000, ge=10_000, le=1_000_000)
+    topic_prefix: str = Field("", pattern=r"^([a-z0-9][a-z0-9.-]*)?$", max_length=60)
+    secure: bool = False
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    sasl_user: str | None = None
+    sasl_password_file: Path | None = None
 
 
 class ClickHouseSettings(Section):
-    """Where the store is. The password is read from a file, never from the command line."""
+    """Where the store is. The password is read from a file, never from the command line.
+
+    `secure` means TLS. `ca_file` holds the certificates (PEM) that are trusted; without it those
+    of the system are.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8123
@@ -46,6 +64,7 @@ class ClickHouseSettings(Section):
     password_file: Path | None = None
     database: str = "headrace"
     secure: bool = False
+    ca_file: Path | None = None
 
 
 class UpstreamSettings(Section):

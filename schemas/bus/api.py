@@ -102,6 +102,9 @@ class Admin(Protocol):
     def watermarks(self, topic: str) -> dict[int, tuple[int, int]]:
         """Partition → (first offset kept, offset after the last record)."""
 
+    def extents(self, topics: Sequence[str]) -> dict[Position, tuple[int, int]]:
+        """As `watermarks` for many topics with few requests; those that do not exist are absent."""
+
     def offsets_at(self, topic: str, at: datetime) -> dict[int, int]:
         """Partition → first offset at or after that time, else the end."""
 

@@ -130,6 +130,10 @@ class MemoryAdmin:
     def watermarks(self, topic: str) -> dict[int, tuple[int, int]]:
         return {i: (log.first, log.end) for i, log in enumerate(self._bus.partitions(topic))}
 
+    def extents(self, topics: Sequence[str]) -> dict[Position, tuple[int, int]]:
+        known = [topic for topic in topics if topic in self._bus.logs]
+        return {(t, p): ends for t in known for p, ends in self.watermarks(t).items()}
+
     def offsets_at(self, topic: str, at: datetime) -> dict[int, int]:
         milliseconds = int(at.astimezone(UTC).timestamp() * 1000)
         return {

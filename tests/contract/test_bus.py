@@ -17,6 +17,7 @@ from confluent_kafka import Consumer as RdConsumer
 from confluent_kafka import Producer as RdProducer
 
 from schemas.bus import Bus, Delivery, Received, Record, deliver, partition_for
+from schemas.bus.access import KafkaAccess
 from schemas.bus.api import MAX_SILENT_SECONDS, OnDelivery
 from schemas.bus.kafka import KafkaBus, KafkaProducer
 from schemas.bus.memory import MemoryBus, MemoryProducer
@@ -67,12 +68,20 @@ def world(request: pytest.FixtureRequest) -> World:
     return World(KafkaBus(servers, MAX_RECORD_BYTES), servers, request.param == "real")
 
 
-@pytest.fixture(params=["memory", pytest.param("real", marks=_integration)])
+@pytest.fixture(
+    params=[
+        "memory",
+        pytest.param("real", marks=_integration),
+        pytest.param("prefixed", marks=_integration),
+    ]
+)
 def administered(request: pytest.FixtureRequest) -> World:
     if request.param == "memory":
         return World(MemoryBus(MAX_RECORD_BYTES), None, administers=True)
     servers = request.getfixturevalue("kafka")
-    return World(KafkaBus(servers, MAX_RECORD_BYTES), servers, administers=True)
+    prefix = "team-a." if request.param == "prefixed" else ""
+    access = KafkaAccess(servers, prefix=prefix)
+    return World(KafkaBus(access, MAX_RECORD_BYTES), servers, administers=True)
 
 
 async def produce(bus: Bus, records: list[Record]) -> list[Delivery]:
@@ -165,6 +174,9 @@ async def test_a_record_that_is_too_large_is_a_permanent_error(world: World) -> 
     assert [r.value for r in consume(world.bus, from_start(topic), 1)] == [b"next"]
 
 
+@pytest.mark.parametrize(
+    "administered", ["memory", pytest.param("real", marks=_integration)], indirect=True
+)
 async def test_an_unknown_topic_is_a_configuration_error(administered: World) -> None:
     topic = administered.new_topic()
     absent = f"absent-{uuid.uuid4()}"
@@ -214,8 +226,8 @@ def test_a_producer_on_kafka_reports_before_anybody_gives_it_up(unused_tcp_port:
 
 def test_a_fatal_error_builds_a_new_producer_and_reports_what_was_in_flight() -> None:
     """librdkafka offers to raise a fatal error on purpose; Python does not, hence ctypes."""
-    mock = {"test.mock.num.brokers": 1, "bootstrap.servers": "mock", "log_level": 0}
-    producer = KafkaProducer(mock, "fatal")
+    mock = {"test.mock.num.brokers": 1, "log_level": 0}
+    producer = KafkaProducer(KafkaAccess("mock"), mock, "fatal")
     reports: list[Delivery] = []
     record = Record("contract-fatal", b"k", b"v")
     producer.send(record, reports.append)
@@ -270,8 +282,33 @@ async def test_watermarks_and_offsets_by_time(administered: World) -> None:
     assert admin.offsets_at(topic, before) == {0: 0, 1: 0, 2: 0, 3: 0}
     later = datetime.now(UTC) + timedelta(minutes=5)
     assert admin.offsets_at(topic, later) == {0: 0, 1: 0, 2: 3, 3: 0}
+    other = administered.new_topic()
+    extents = admin.extents([topic, f"absent-{topic}", other])
+    assert extents == {
+        **{(topic, p): ends for p, ends in admin.watermarks(topic).items()},
+        **{(other, p): (0, 0) for p in range(NUM_PARTITIONS)},
+    }
+    assert admin.extents([]) == {}
     with pytest.raises(ConfigError, match="does not exist"):
         admin.watermarks(f"absent-{topic}")
+
+
+@_integration
+async def test_deployments_with_prefixes_share_a_cluster_and_nothing_else(kafka: str) -> None:
+    ours = World(KafkaBus(KafkaAccess(kafka, prefix="team-b.")), kafka, administers=True)
+    topic = ours.new_topic()
+    theirs = KafkaBus(KafkaAccess(kafka, prefix="team-c."))
+    await produce(ours.bus, [Record(topic, b"k", b"v", partition=1)])
+    assert [r.topic for r in consume(ours.bus, {(topic, 1): 0}, 1)] == [topic]
+    ours.bus.admin().commit("group", {(topic, 1): 1})
+    assert ours.bus.admin().committed("group", [topic]) == {(topic, 1): 1}
+    assert topic not in theirs.admin().topics()
+    assert theirs.admin().committed("group", [topic]) == {}
+    with pytest.raises(ConfigError, match="does not exist"):
+        theirs.admin().watermarks(topic)
+    whole = KafkaBus(kafka).admin()
+    assert f"team-b.{topic}" in whole.topics()
+    assert whole.committed("team-b.group", [f"team-b.{topic}"]) == {(f"team-b.{topic}", 1): 1}
 
 
 def test_a_group_without_members_can_be_committed_for(administered: World) -> None:

@@ -1,0 +1,235 @@
+"""Topics, watermarks and the offsets of groups on a real cluster, through librdkafka."""
+
+import functools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from confluent_kafka import OFFSET_END, ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import Consumer as RdConsumer
+from confluent_kafka import TopicPartition as RdPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.cimpl import NewTopic
+
+from schemas.bus.access import KafkaAccess
+from schemas.bus.api import Position
+from schemas.bus.kafka_client import Refusals, make_client
+from schemas.errors import ConfigError, TransientError
+from schemas.topics import Topic
+
+#: Untyped in the library.
+_OFFSET_SPEC: Any = OffsetSpec
+_HOUR_MS = 3_600_000
+#: The broker makes it when the first group appears. Some clusters show it to nobody.
+_OFFSETS_TOPIC = "__consumer_offsets"
+#: A refusal shows only between two attempts, so the first ones are short.
+_FIRST_ATTEMPT_SECONDS = 1.0
+
+
+class KafkaAdmin:
+    """Administration of the cluster; every call is bounded in time."""
+
+    def __init__(self, access: KafkaAccess, request_seconds: float) -> None:
+        self._access = access
+        self._seconds = request_seconds
+        self._refusals = Refusals(access)
+        self._admin = make_client(AdminClient, self._refusals.config())
+
+    def create_topics(
+        self, topics: Iterable[Topic], num_partitions: int, replication_factor: int
+    ) -> list[str]:
+        existing = self.topics()
+        missing = [t for t in topics if t.name not in existing]
+        if not missing:
+            return []
+        new = [
+            NewTopic(
+                self._access.physical(t.name),
+                t.partitions or num_partitions,
+                replication_factor,
+                config=_config(t),
+            )
+            for t in missing
+        ]
+        futures = self._admin.create_topics(new, request_timeout=self._seconds)
+        for future in futures.values():
+            self._result(future, ignore=KafkaError.TOPIC_ALREADY_EXISTS)
+        names = [t.name for t in missing]
+        self._wait(lambda: set(names) <= set(self.topics()))
+        for name in names:
+            self._wait(functools.partial(self._is_led, name))
+        return names
+
+    def _is_led(self, name: str) -> bool:
+        """A new topic shows in the metadata before its partitions have leaders that answer."""
+        try:
+            self.watermarks(name)
+        except TransientError:
+            return False
+        return True
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        known = self.topics()
+        existing = [name for name in names if name in known]
+        if not existing:
+            return
+        physical = [self._access.physical(name) for name in existing]
+        for future in self._admin.delete_topics(physical, request_timeout=self._seconds).values():
+            self._result(future, ignore=KafkaError.UNKNOWN_TOPIC_OR_PART)
+        self._wait(lambda: not set(existing) & set(self.topics()))
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        """Metadata follows an acknowledged change within moments; bounded all the same."""
+        deadline = time.monotonic() + self._seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TransientError("The broker's metadata did not follow the change.")
+            time.sleep(0.05)
+
+    def topics(self) -> dict[str, int]:
+        return {
+            self._access.logical(name): count
+            for name, count in self._all_topics().items()
+            if name.startswith(self._access.prefix)
+        }
+
+    def _all_topics(self) -> dict[str, int]:
+        """Every topic of the cluster by its name there. ConfigError once the cluster refuses us."""
+        left, attempt = self._seconds, _FIRST_ATTEMPT_SECONDS
+        while True:
+            try:
+                metadata = self._admin.list_topics(timeout=min(attempt, left))
+            except KafkaException as error:
+                left -= attempt
+                attempt *= 2
+                self._admin.poll(0)  # runs the callback that says why
+                if left <= 0 or self._refusals.is_refused:
+                    raise self._refusals.translate(error.args[0]) from error
+            else:
+                self._refusals.forget()
+                return {name: len(t.partitions) for name, t in metadata.topics.items()}
+
+    def watermarks(self, topic: str) -> dict[int, tuple[int, int]]:
+        count = self.topics().get(topic)
+        if count is None:
+            raise ConfigError(f"Topic {topic} does not exist. `headrace up` creates all topics.")
+        name = self._access.physical(topic)
+        with _reader(self._access) as consumer:
+            return {
+                p: consumer.get_watermark_offsets(RdPartition(name, p), timeout=self._seconds)
+                for p in range(count)
+            }
+
+    def extents(self, topics: Sequence[str]) -> dict[Position, tuple[int, int]]:
+        known = self.topics()
+        positions = [(topic, p) for topic in topics for p in range(known.get(topic, 0))]
+        first = self._listed(positions, _OFFSET_SPEC.earliest())
+        end = self._listed(positions, _OFFSET_SPEC.latest())
+        return {position: (first[position], end[position]) for position in positions}
+
+    def _listed(self, positions: Sequence[Position], which: Any) -> dict[Position, int]:
+        if not positions:
+            return {}
+        wanted = {RdPartition(self._access.physical(t), p): which for t, p in positions}
+        futures = self._admin.list_offsets(wanted, request_timeout=self._seconds)
+        return {
+            (self._access.logical(partition.topic), partition.partition): (
+                self._result(future).offset
+            )
+            for partition, future in futures.items()
+        }
+
+    def offsets_at(self, topic: str, at: datetime) -> dict[int, int]:
+        ends = self.watermarks(topic)
+        milliseconds = int(at.timestamp() * 1000)
+        wanted = [RdPartition(self._access.physical(topic), p, milliseconds) for p in ends]
+        with _reader(self._access) as consumer:
+            found = consumer.offsets_for_times(wanted, timeout=self._seconds)
+        return {
+            f.partition: ends[f.partition][1] if f.offset in (-1, OFFSET_END) else f.offset
+            for f in found
+        }
+
+    def committed(self, group: str, topics: Sequence[str]) -> dict[Position, int]:
+        name = self._access.physical(group)
+        if not self._may_have_offsets(name):
+            return {}
+        futures = self._admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(name)], request_timeout=self._seconds
+        )
+        found = self._result(futures[name]).topic_partitions or []
+        offsets = {(self._access.logical(f.topic), f.partition): f.offset for f in found}
+        return {p: offset for p, offset in offsets.items() if p[0] in topics and offset >= 0}
+
+    def _may_have_offsets(self, physical_group: str) -> bool:
+        """On a broker where no group ever was, asking for offsets ends the process in the library.
+
+        A cluster that hides the topic of offsets is asked for its groups instead.
+        """
+        if _OFFSETS_TOPIC in self._all_topics():
+            return True
+        listed = self._result(self._admin.list_consumer_groups(request_timeout=self._seconds))
+        if physical_group in {group.group_id for group in listed.valid}:
+            return True
+        for error in listed.errors:  # some broker said nothing: the group may be there
+            raise self._refusals.translate(error.args[0])
+        return False
+
+    def commit(self, group: str, offsets: Mapping[Position, int]) -> None:
+        name = self._access.physical(group)
+        partitions = [RdPartition(self._access.physical(t), p, o) for (t, p), o in offsets.items()]
+        request = [ConsumerGroupTopicPartitions(name, partitions)]
+        futures = self._admin.alter_consumer_group_offsets(request, request_timeout=self._seconds)
+        for partition in self._result(futures[name]).topic_partitions:
+            if partition.error is not None:
+                raise self._refusals.translate(partition.error)
+
+    def num_members(self, group: str) -> int:
+        name = self._access.physical(group)
+        futures = self._admin.describe_consumer_groups([name], request_timeout=self._seconds)
+        try:
+            return len(self._result(futures[name]).members)
+        except TransientError as error:
+            if "GROUP_ID_NOT_FOUND" in str(error):
+                return 0
+            raise
+
+    def _result(self, future: "Future[Any]", ignore: int | None = None) -> Any:
+        try:
+            return future.result(timeout=self._seconds + 1)  # the request itself ends sooner
+        except FutureTimeoutError as error:
+            raise TransientError("Kafka: no answer to an admin request") from error
+        except KafkaException as error:
+            if error.args[0].code() == ignore:
+                return None
+            self._admin.poll(0)
+            raise self._refusals.translate(error.args[0]) from error
+
+    def close(self) -> None:
+        """librdkafka's admin client has nothing to release."""
+
+
+@contextmanager
+def _reader(access: KafkaAccess) -> Iterator[Any]:
+    """A consumer to ask for offsets with, its errors translated."""
+    refusals = Refusals(access)
+    config = {**refusals.config(), "group.id": access.physical("headrace.reader")}
+    consumer = make_client(RdConsumer, config)
+    try:
+        yield consumer
+    except KafkaException as error:
+        consumer.poll(0)
+        raise refusals.translate(error.args[0]) from error
+    finally:
+        consumer.close()
+
+
+def _config(topic: Topic) -> dict[str, str]:
+    config = {"cleanup.policy": topic.cleanup, "max.message.bytes": str(topic.max_bytes)}
+    if topic.cleanup != "compact":
+        config["retention.ms"] = str(int(topic.retention_hours * _HOUR_MS))
+    return config
