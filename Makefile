@@ -27,6 +27,7 @@ test: setup ## Run every test that needs no accelerator
 
 soak: setup ## Run what is long: more seeds, more kills
 	$(BIN)/python -m pytest -m soak
+	$(BIN)/python -m tests.soak.matrix --seeds 1,2,3,4,5 --kills 2 --steps 20000
 
 check: setup ## Format, lint, types, import contracts, size gates
 	$(BIN)/ruff format --check .

@@ -67,12 +67,16 @@ def staged(
     *,
     keep: bool,
     progress: Progress,
+    model: str = "infra.demo.upstream",
 ) -> Iterator[Stage]:
     """The stage for the length of the block. With `keep` the stack stays up after a block that
-    succeeded; after one that failed it is always ended. The recorded model ends either way."""
+    succeeded; after one that failed it is always ended. The recorded model ends either way.
+
+    `model` is the module that serves the recorded replies."""
     clear_folder(data_dir)
     (upstream_port,) = free_ports(1)
-    with recorded_model(upstream_port, upstream_arguments, data_dir / "recorded-model.log"):
+    log = data_dir / "recorded-model.log"
+    with recorded_model(upstream_port, upstream_arguments, log, model):
         succeeded = False
         try:
             yield _launched(data_dir, upstream_port, progress)
@@ -83,9 +87,11 @@ def staged(
 
 
 @contextmanager
-def recorded_model(port: int, arguments: list[str], log: Path) -> Iterator[str]:
+def recorded_model(
+    port: int, arguments: list[str], log: Path, module: str = "infra.demo.upstream"
+) -> Iterator[str]:
     """The upstream in a process of its own; it ends with the block, or with this process."""
-    command = [sys.executable, "-m", "infra.demo.upstream", "--port", str(port), *arguments]
+    command = [sys.executable, "-m", module, "--port", str(port), *arguments]
     with log.open("wb") as output:
         process = start_tethered(command, log=output)
         try:
@@ -106,7 +112,7 @@ def _launched(data_dir: Path, upstream_port: int, progress: Progress) -> Stage:
     progress.end()
     progress.begin("making keys", None)
     settings = find_settings(data_dir)
-    bus = KafkaBus(settings.kafka.bootstrap_servers)
+    bus = KafkaBus.from_settings(settings.kafka)
     agent_key, agent_record = make_key(TENANT, ("capture",), agent_id="demo-agent")
     feedback_key, feedback_record = make_key(TENANT, ("feedback:write",), rater_id="demo-rater")
     for record in (agent_record, feedback_record):

@@ -27,7 +27,10 @@ class Silent:
 
 @contextmanager
 def stage_with(
-    folder: Path, upstream_arguments: list[str], settings: Mapping[str, str]
+    folder: Path,
+    upstream_arguments: list[str],
+    settings: Mapping[str, str],
+    model: str = "infra.demo.upstream",
 ) -> Iterator[Stage]:
     """A stage whose processes run with these settings, given as environment variables."""
     with pytest.MonkeyPatch.context() as patch:
@@ -36,5 +39,7 @@ def stage_with(
         patch.delenv("HEADRACE_CONFIG")
         for name, value in settings.items():
             patch.setenv(name, value)
-        with staged(folder, upstream_arguments, keep=False, progress=Silent()) as stage:
+        with staged(
+            folder, upstream_arguments, keep=False, progress=Silent(), model=model
+        ) as stage:
             yield stage

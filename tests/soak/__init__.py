@@ -1,0 +1,1 @@
+"""Long runs of the real stack under kills and outages. `make soak` runs them."""

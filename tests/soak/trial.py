@@ -1,0 +1,196 @@
+"""One run: a stack of its own, a load, kills on the way, and the verdict at the end."""
+
+import asyncio
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from infra.demo.stage import Stage
+from infra.store import open_reader
+from schemas.errors import HeadraceError
+from tests.e2e.conftest import stage_with
+from tests.soak.kills import Kill, Killer, plan_kills
+from tests.soak.load import Load
+from tests.soak.stack import Backlog, Victims, Workers
+from tests.soak.talks import load_conversations, recordings, talks
+from tests.soak.verdict import Verdict, judge, read_evidence
+
+SETTINGS = {
+    "HEADRACE_REDACTION__TIER": "regex",
+    "HEADRACE_ASSEMBLY__TICK_SECONDS": "1",
+    "HEADRACE_ASSEMBLY__SETTLE_SECONDS": "2",
+    "HEADRACE_ASSEMBLY__IDLE_SECONDS": "60",
+    "HEADRACE_TRAINING_ELIGIBLE_TENANTS": '["demo"]',
+}
+#: Records on their way beyond which the load pauses: the machine is small, the log is not.
+MAX_BACKLOG = 4_000
+_LOOK_SECONDS = 1.0
+_PATIENCE_SECONDS = 90.0
+_SETTLE_SECONDS = 900.0
+_SETTLE_LOOK_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to run. `kills_each` is the number of kills of every process."""
+
+    seed: int
+    num_steps: int
+    kills_each: int
+    two_workers: bool = False
+    concurrency: int = 24
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it."""
+
+    order: Order
+    machine: str
+    real_conversations: bool
+    steps: int
+    attempts_failed: int
+    failures: Mapping[str, int]
+    rewards: int
+    load_seconds: float
+    settle_seconds: float
+    max_backlog: int
+    kills: tuple[Kill, ...]
+    verdict: Verdict
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON writes it."""
+        return asdict(self)
+
+
+def describe_machine() -> str:
+    """Cores, memory and Python; nothing that names the machine itself."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    gib = round(memory_bytes / 1024**3)
+    cores = os.cpu_count()
+    return f"{cores} {platform.machine()} cores, {gib} GiB, Python {platform.python_version()}"
+
+
+class Watch:
+    """Looks after a running load: second workers live on, the backlog stays bounded."""
+
+    def __init__(self, load: Load, victims: Victims, workers: Workers | None) -> None:
+        self._load = load
+        self._victims = victims
+        self._workers = workers
+        self.max_backlog = 0
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            if self._workers is not None:
+                self._workers.keep_running()
+            backlog = await asyncio.to_thread(self._victims.backlog)
+            if backlog is not None:
+                self._pace(backlog)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _pace(self, backlog: Backlog) -> None:
+        self.max_backlog = max(self.max_backlog, backlog.total)
+        if backlog.total > MAX_BACKLOG:
+            self._load.may_call.clear()
+        else:
+            self._load.may_call.set()
+
+
+def run_trial(order: Order, folder: Path, say: Callable[[str], None]) -> Outcome:
+    """Start a stack in `folder`, play, kill, settle, judge, end the stack."""
+    file = recordings()
+    arguments = [] if file is None else ["--trajectories", str(file)]
+    with stage_with(folder / "stack", arguments, SETTINGS, "tests.soak.model") as stage:
+        workers = Workers(stage) if order.two_workers else None
+        with workers.running() if workers is not None else nullcontext():
+            return asyncio.run(_run(order, stage, workers, say))
+
+
+async def _run(
+    order: Order, stage: Stage, workers: Workers | None, say: Callable[[str], None]
+) -> Outcome:
+    file = recordings()
+    conversations = load_conversations(file)
+    chosen = talks(conversations, order.num_steps)
+    load = Load(stage.target, chosen, seed=order.seed, concurrency=order.concurrency)
+    victims = Victims(stage, workers)
+    plan = plan_kills(order.seed, order.num_steps, order.kills_each, two_workers=order.two_workers)
+    killer = Killer(load, victims, plan)
+    watch = Watch(load, victims, workers)
+    watching = asyncio.create_task(watch.run())
+    began = time.monotonic()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(load.play())
+            tasks.create_task(killer.run())
+            tasks.create_task(_report(load, killer, watch, say))
+        played = time.monotonic()
+        say(f"played {load.num_steps} steps in {played - began:.0f} s; settling")
+        verdict = await _settle(stage, load, killer, victims)
+    finally:
+        watching.cancel()
+    failures: dict[str, int] = {}
+    for attempt in load.ledger.failed:
+        failures[attempt.why] = failures.get(attempt.why, 0) + 1
+    return Outcome(
+        order=order,
+        machine=describe_machine(),
+        real_conversations=file is not None,
+        steps=len(load.ledger.completed),
+        attempts_failed=len(load.ledger.failed),
+        failures=failures,
+        rewards=len({sent.feedback_id for sent in load.ledger.rewards}),
+        load_seconds=round(played - began, 1),
+        settle_seconds=round(time.monotonic() - played, 1),
+        max_backlog=watch.max_backlog,
+        kills=tuple(killer.kills),
+        verdict=verdict,
+    )
+
+
+async def _report(load: Load, killer: Killer, watch: Watch, say: Callable[[str], None]) -> None:
+    """A line every ten seconds while the load runs."""
+    while not load.is_done:
+        say(
+            f"{load.num_steps} steps, {len(load.ledger.failed)} attempts failed, "
+            f"{len(killer.kills)} kills, backlog at most {watch.max_backlog}"
+        )
+        await asyncio.sleep(10.0)
+
+
+async def _settle(stage: Stage, load: Load, killer: Killer, victims: Victims) -> Verdict:
+    """Wait until nothing is on its way and the verdict is right, or nothing changes any more."""
+    kills = [(kill.at, f"{kill.process}/{kill.point}") for kill in killer.kills]
+    started = last_change = time.monotonic()
+    before: tuple[int, Verdict] | None = None
+    while True:
+        backlog = await asyncio.to_thread(victims.backlog)
+        unread = -1 if backlog is None else backlog.total
+        verdict = await asyncio.to_thread(_look, stage, load, kills)
+        now = time.monotonic()
+        if verdict is not None and (unread, verdict) != before:
+            before, last_change = (unread, verdict), now
+        elif verdict is not None and _is_final(unread, verdict, now - last_change):
+            return verdict
+        assert now - started < _SETTLE_SECONDS, f"{unread} records are still on their way"
+        await asyncio.sleep(_SETTLE_LOOK_SECONDS)
+
+
+def _is_final(unread: int, verdict: Verdict, unchanged_seconds: float) -> bool:
+    """Called for what was seen twice in a row."""
+    return (unread == 0 and verdict.is_right) or unchanged_seconds > _PATIENCE_SECONDS
+
+
+def _look(stage: Stage, load: Load, kills: list[tuple[float, str]]) -> Verdict | None:
+    try:
+        with open_reader(stage.settings.data_dir) as reader:
+            return judge(load.ledger, read_evidence(reader, stage.bus), kills)
+    except HeadraceError:
+        return None
