@@ -25,7 +25,11 @@ def open_bus(data_dir: Path | None) -> Iterator[tuple[Settings, "KafkaBus", "Adm
 
     settings = find_settings(data_dir)
     servers = settings.kafka.bootstrap_servers
-    bus = KafkaBus(servers, _MAX_RECORD_BYTES, delivery_timeout_seconds=_DELIVERY_SECONDS)
+    bus = KafkaBus.from_settings(
+        settings.kafka,
+        max_record_bytes=_MAX_RECORD_BYTES,
+        delivery_timeout_seconds=_DELIVERY_SECONDS,
+    )
     admin = bus.admin()
     try:
         admin.topics()

@@ -147,7 +147,7 @@ async def start_server(gateway: Gateway) -> web.AppRunner:
 
 async def serve(settings: Settings, bus: Bus | None = None) -> int:
     """Run until SIGINT or SIGTERM."""
-    gateway = Gateway(settings, bus or KafkaBus(settings.kafka.bootstrap_servers))
+    gateway = Gateway(settings, bus or KafkaBus.from_settings(settings.kafka))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

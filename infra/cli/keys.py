@@ -183,4 +183,4 @@ def _bus(data_dir: DataDir) -> "Bus":
     from infra.local.launch import find_settings
     from schemas.bus.kafka import KafkaBus
 
-    return KafkaBus(find_settings(data_dir).kafka.bootstrap_servers)
+    return KafkaBus.from_settings(find_settings(data_dir).kafka)

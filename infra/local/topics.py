@@ -15,7 +15,7 @@ log = structlog.get_logger("topics")
 
 def create_topics(settings: Settings) -> list[str]:
     """Create what is missing; returns the names. Existing topics are left as they are."""
-    admin = KafkaBus(settings.kafka.bootstrap_servers).admin()
+    admin = KafkaBus.from_settings(settings.kafka).admin()
     created: list[str] = admin.create_topics(
         list(all_topics()), settings.kafka.num_partitions, settings.kafka.replication_factor
     )

@@ -52,7 +52,7 @@ def replay_trajectory(
             for table in ("steps", "rewards")
             for row in reader.rows(_ROWS.format(table=table), parameters)
         ]
-    bus = KafkaBus(find_settings(data_dir).kafka.bootstrap_servers)
+    bus = KafkaBus.from_settings(find_settings(data_dir).kafka)
     admin = bus.admin()
     try:
         ends = ends_of(bus, admin, tenant_id, trajectory_id, report)

@@ -58,7 +58,7 @@ def preview(
     """What `replay` would do now."""
     settings = find_settings(data_dir)
     order = settled(_order(groups, start, keep_tables), read_note(settings.data_dir))
-    bus = KafkaBus(settings.kafka.bootstrap_servers)
+    bus = KafkaBus.from_settings(settings.kafka)
     return _plan(bus.admin(), order)[0]
 
 
@@ -76,7 +76,7 @@ def replay(
     Raises ConfigError, before anything is changed, where it would be unsafe.
     """
     settings = find_settings(data_dir)
-    bus = KafkaBus(settings.kafka.bootstrap_servers)
+    bus = KafkaBus.from_settings(settings.kafka)
     with exclusive(settings.data_dir):
         unfinished = read_note(settings.data_dir)
         order = settled(_order(groups, start or Start(), keep_tables), unfinished)

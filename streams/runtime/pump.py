@@ -50,7 +50,10 @@ class Pump:
         max_batch: int,
         linger_seconds: float,
         idle_seconds: float = 0.25,
+        logical: Callable[[str], str] = str,
     ) -> None:
+        """`logical` gives the registry's name of a topic of the stream."""
+        self._logical = logical
         self._group = group
         self._lane = lane
         self._acknowledge = acknowledge
@@ -70,7 +73,7 @@ class Pump:
     async def feed(self, events: AsyncIterator[Any]) -> None:
         """Put a stream's events into the inbox; waits while it is full."""
         async for event in events:
-            record = received(event)
+            record = received(event, self._logical)
             tenure = self._revocations[record.topic, record.partition]
             await self._inbox.put(_Entry(record, event, tenure))
 
@@ -175,13 +178,13 @@ def _coordinates(record: Received) -> tuple[str, int, int]:
     return record.topic, record.partition, record.offset
 
 
-def received(event: Any) -> Received:
+def received(event: Any, logical: Callable[[str], str] = str) -> Received:
     """A Faust event as a record of our bus."""
     message = event.message
     headers = message.headers or ()
     pairs = headers.items() if isinstance(headers, dict) else headers
     return Received(
-        topic=message.topic,
+        topic=logical(message.topic),
         partition=message.partition,
         offset=message.offset,
         key=message.key,
