@@ -75,7 +75,19 @@ class UpstreamSettings(Section):
 
 
 class GatewaySettings(Section):
-    """The one URL an agent changes."""
+    """The one URL an agent changes.
+
+    `when_spool_full` decides what happens when the spool holds `spool_max_bytes` of undelivered
+    calls, or when its disk refuses a write. `block`: a new call is answered 503 and does not reach
+    the upstream; the answer of a call under way is broken off at the first byte that cannot be
+    written. `shed`: calls are relayed without a record; a call under way goes on, is recorded up
+    to the first byte that could not be written, and its step carries the gap
+    `response_incomplete`. `headrace_gateway_shed` counts these calls. Feedback and events are
+    always answered 503. The limit applies to what begins: a call under way may finish beyond it.
+
+    `spool_fsync` waits for the disk at each write to the spool, at each new file and folder of it,
+    and at each blob, so that a loss of power loses nothing that was released.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8400
