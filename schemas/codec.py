@@ -24,7 +24,6 @@ from schemas.errors import PermanentError, Reason
 
 MAGIC = 0
 HEADER = struct.Struct(">bI")
-JSON_CONTENT_TYPE = b"application/json"
 AVRO_CONTENT_TYPE = b"application/avro"
 
 #: What producers may publish on `raw.events.v1`, by the value of the JSON field `type`.

@@ -38,6 +38,7 @@ class AliasProcessor:
 
     def handle(self, record: Received, state: State, *, overdue: bool) -> Effects:  # noqa: ARG002
         """Join. See `streams.runtime.lane.Processor`."""
+        self._tenants.begin_event()
         event = decode(record.value)
         if isinstance(event, Alias):
             return self._alias(event, record, state)

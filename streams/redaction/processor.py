@@ -62,6 +62,7 @@ class RedactionProcessor:
 
     def handle(self, record: Received, state: State, *, overdue: bool) -> Effects | Hold:
         """Decode, place, redact. See `streams.runtime.lane.Processor`."""
+        self._tenants.begin_event()
         event = decode(record.value)
         if isinstance(event, Exchange):
             return self._exchange(event, record, state, overdue=overdue)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from schemas.atdp.types import Message, RedactedSpan
 from schemas.errors import QuarantineError, Reason
 from streams.redaction.chat import dumps, loads, without_tokens
+from streams.redaction.detect.contract import DetectorTimeout
 from streams.redaction.redactor import DetectorUnavailable, Redaction, Redactor
 
 T = TypeVar("T")
@@ -114,5 +115,7 @@ def _dumps(value: Any) -> str:
 def _closed(look: Callable[[], T]) -> T:
     try:
         return look()
+    except DetectorTimeout:
+        raise QuarantineError(Reason.DETECTOR_TIMEOUT) from None
     except DetectorUnavailable:
         raise QuarantineError(Reason.DETECTOR_UNAVAILABLE) from None

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from schemas.errors import ConfigError, PermanentError, Reason
 from streams.redaction.cache import DigestCache, Digester
+from streams.redaction.detect.budget import Budget
 from streams.redaction.detect.contract import Detector, DetectorUnavailable, Span
 from streams.redaction.detect.regex import RegexDetector
 from streams.redaction.known_names import KnownNames
@@ -279,13 +280,16 @@ def build_redactor(
     )
 
 
-def build_detector(tier: str, *, language: str = "en") -> Detector:
-    """The detector of a tier, to be shared by the redactors of several tenants."""
+def build_detector(tier: str, *, language: str = "en", budget: Budget | None = None) -> Detector:
+    """The detector of a tier, to be shared by the redactors of several tenants.
+
+    `budget` bounds the tier whose time a text can drive up.
+    """
     if tier == "regex":
         return RegexDetector()
     if tier == "presidio":
         # Imported here so that the regex tier runs where spaCy and Presidio are not installed.
         from streams.redaction.detect.presidio import PresidioDetector
 
-        return PresidioDetector(language=language)
+        return PresidioDetector(language=language, budget=budget)
     raise ConfigError(f"Unknown redaction tier {tier!r}; set it to 'regex' or 'presidio'.")

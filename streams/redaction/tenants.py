@@ -8,6 +8,7 @@ from schemas.ids import is_tenant_id
 from schemas.secrets import tenant_key
 from schemas.settings import RedactionSettings
 from streams.redaction.cache import DigestCache
+from streams.redaction.detect.budget import Budget
 from streams.redaction.redacting import EventRedaction
 from streams.redaction.redactor import Redactor, build_detector
 
@@ -31,13 +32,22 @@ class Tenant:
 class Tenants:
     """All tenants share one detector and one bounded cache; keys and placeholders are their own."""
 
-    def __init__(self, root_secret: bytes, settings: RedactionSettings) -> None:
+    def __init__(
+        self, root_secret: bytes, settings: RedactionSettings, budget: Budget | None = None
+    ) -> None:
         self._root = root_secret
         self._settings = settings
-        self._detector = build_detector(settings.tier, language=settings.language)
+        self._budget = budget or Budget()
+        self._detector = build_detector(
+            settings.tier, language=settings.language, budget=self._budget
+        )
         self._cache = DigestCache(max_bytes=settings.cache_bytes)
         self._tenants: OrderedDict[str, Tenant] = OrderedDict()
         self.policy_version = f"{POLICY_VERSION};{self._detector.version}"
+
+    def begin_event(self) -> None:
+        """The detector's time for one event runs from now."""
+        self._budget.begin()
 
     def get(self, tenant_id: str) -> Tenant:
         """The tenant's keys and redactor.

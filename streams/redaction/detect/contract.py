@@ -52,6 +52,10 @@ class DetectorUnavailable(TransientError):  # noqa: N818 - the name states what 
     """The detector could not look. The caller must not let the text pass."""
 
 
+class DetectorTimeout(DetectorUnavailable):
+    """The detector looked for too long. The caller must not let the text pass."""
+
+
 class Detector(Protocol):
     """Finds private data. Implementations keep no state that depends on what they saw."""
 

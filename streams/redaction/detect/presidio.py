@@ -16,6 +16,7 @@ from presidio_analyzer.nlp_engine import NerModelConfiguration, SpacyNlpEngine
 from presidio_analyzer.predefined_recognizers import SpacyRecognizer
 
 from schemas.errors import ConfigError
+from streams.redaction.detect.budget import Budget
 from streams.redaction.detect.contract import DetectorUnavailable, Span
 from streams.redaction.detect.opaque import blank_opaque
 from streams.redaction.detect.regex import REGEX_VERSION, RegexDetector
@@ -64,8 +65,11 @@ class PresidioDetector:
 
     version = PRESIDIO_VERSION
 
-    def __init__(self, *, language: str = "en", analyzer: Any = None) -> None:
-        """Loads the model, about a second; `analyzer` replaces Presidio's own engine.
+    def __init__(
+        self, *, language: str = "en", analyzer: Any = None, budget: Budget | None = None
+    ) -> None:
+        """Loads the model, about a second; `analyzer` replaces Presidio's own engine. `budget` is
+        looked at before each line, the largest piece that the model reads at once.
 
         Raises ConfigError for a language without a model or a model that is not installed.
         """
@@ -76,16 +80,19 @@ class PresidioDetector:
             )
         self._regex = RegexDetector()
         self._language = language
+        self._budget = budget or Budget()
         self._analyzer = analyzer if analyzer is not None else _analyzer(language)
 
     def detect(self, text: str, *, context: str | None = None) -> Sequence[Span]:
-        """See `Detector.detect`. Raises DetectorUnavailable if Presidio fails in any way."""
+        """See `Detector.detect`. Raises DetectorUnavailable if Presidio fails in any way, and
+        DetectorTimeout when the budget of the event is used up."""
         found = list(self._regex.detect(text, context=context))
         if not _is_prose(text):
             return found
         visible = blank_opaque(text)
         try:
             for start, line in _lines(visible):
+                self._budget.check()
                 found.extend(self._entities(line, start))
         except _FAILURES as failure:
             # The failure's own words may quote the text.

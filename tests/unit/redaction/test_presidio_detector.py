@@ -7,7 +7,13 @@ from typing import Any, NoReturn
 import pytest
 
 from schemas.errors import ConfigError
-from streams.redaction.detect.contract import Detector, DetectorUnavailable, Span
+from streams.redaction.detect.budget import Budget
+from streams.redaction.detect.contract import (
+    Detector,
+    DetectorTimeout,
+    DetectorUnavailable,
+    Span,
+)
 from streams.redaction.detect.presidio import PresidioDetector
 
 REPOSITORY = Path(__file__).parents[3]
@@ -39,6 +45,26 @@ def test_names_in_prose(detector: Detector) -> None:
 )
 def test_what_looks_like_a_name(detector: Detector, text: str) -> None:
     assert list(detector.detect(text)) == []
+
+
+def test_a_text_that_takes_too_long_is_not_answered_in_part() -> None:
+    """The model is asked line by line; between two of them the time may run out."""
+    seconds = 0.0
+
+    class Slow:
+        def analyze(self, **_: Any) -> list[Any]:
+            nonlocal seconds
+            seconds += 3.0
+            return []
+
+    budget = Budget(5.0, lambda: seconds)
+    slow = PresidioDetector(analyzer=Slow(), budget=budget)
+    budget.begin()
+    assert list(slow.detect("Jane went home.\nJohn stayed here.")) == []
+    with pytest.raises(DetectorTimeout):
+        slow.detect("Jane went home.")
+    budget.begin()
+    assert list(slow.detect("Jane went home.")) == []
 
 
 def test_a_place_is_private_where_somebody_lives(detector: Detector) -> None:

@@ -26,6 +26,7 @@ from schemas.codec import decode_json, encode
 from schemas.errors import PermanentError, Reason, TransientError
 from schemas.store import BlobStore
 from streams.redaction import bodies, gaps
+from streams.redaction.detect.budget import Budget
 from streams.redaction.detect.contract import DetectorUnavailable, Span
 from streams.redaction.detect.regex import RegexDetector
 from streams.redaction.outgoing import MAX_VALUE_BYTES
@@ -253,6 +254,39 @@ async def test_where_the_detector_fails_the_whole_event_waits_in_quarantine(
     (waiting,) = redaction.events(topics.QUARANTINE)
     assert waiting.reason == "detector_unavailable"
     assert [s.step_id for s in redaction.events(topics.STEPS)] == ["step-next"]
+    assert JANE.encode() not in redaction.clean_bytes()
+
+
+async def test_an_event_that_takes_the_detector_too_long_waits_in_quarantine(
+    redaction: Redaction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each event has the whole time for itself, and one that needs more is not passed in part."""
+    seconds = 0.0
+
+    class Slow(RegexDetector):
+        def __init__(self, budget: Budget) -> None:
+            self._budget = budget
+
+        def detect(self, text: str, *, context: str | None = None) -> Sequence[Span]:
+            nonlocal seconds
+            for _ in range(text.count("slow")):
+                self._budget.check()
+                seconds += 10.0
+            return super().detect(text, context=context)
+
+    budget = Budget(120.0, lambda: seconds)
+    monkeypatch.setattr("streams.redaction.tenants.Budget", lambda: budget)
+    monkeypatch.setattr("streams.redaction.tenants.build_detector", lambda *_, **__: Slow(budget))
+    redaction.restart()
+
+    def call(name: str, text: str) -> Exchange:
+        messages = [{"role": "user", "content": f"{name} {text} {JANE}"}]
+        return exchange(messages, {"role": "assistant", "content": "yo"}, name)
+
+    await redaction.send(call("a", "slow " * 2), call("b", "slow " * 90), call("c", "slow " * 2))
+    (waiting,) = redaction.events(topics.QUARANTINE)
+    assert waiting.reason == "detector_timeout"
+    assert [s.step_id for s in redaction.events(topics.STEPS)] == ["step-a", "step-c"]
     assert JANE.encode() not in redaction.clean_bytes()
 
 
