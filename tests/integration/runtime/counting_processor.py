@@ -11,7 +11,7 @@ import signal
 from schemas.bus import Producer, Received, Record
 from schemas.bus.api import OnDelivery
 from schemas.errors import PermanentError, Reason
-from streams.runtime import Effects, State
+from streams.runtime import Effects, Hold, State
 from streams.runtime.shell import Shell, run_processor
 
 GROUP = "HEADRACE_TEST_GROUP"
@@ -20,6 +20,8 @@ KILL_BEFORE_SEND = "HEADRACE_TEST_KILL_BEFORE_SEND"
 TABLE = "numbers"
 #: The shortest that brokers allow, so that a killed worker is missed soon.
 SESSION_SECONDS = 6.0
+#: Longer than any test: what is held is released by its number or never.
+HOLD_SECONDS = 3600.0
 
 
 def output_topic(topic: str) -> str:
@@ -27,19 +29,25 @@ def output_topic(topic: str) -> str:
 
 
 class Counting:
-    """Key and number in, all numbers of the key so far out. Idempotent, as every processor."""
+    """Key and number in, all numbers of the key so far out. Idempotent, as every processor.
+
+    `7<9` is the number 7, held until its key has seen 9.
+    """
 
     def __init__(self, output: str) -> None:
         self._output = output
 
-    def handle(self, record: Received, state: State, *, overdue: bool) -> Effects:  # noqa: ARG002
-        text = (record.value or b"").decode("ascii", "replace")
+    def handle(self, record: Received, state: State, *, overdue: bool) -> Effects | Hold:
+        text, _, awaited = (record.value or b"").decode("ascii", "replace").partition("<")
         if text == "bug":
             raise ZeroDivisionError
         if not text.isdigit():
             raise PermanentError(Reason.UNDECODABLE)
         key = (record.key or b"").decode()
-        seen = {*(state.get(key) or b"").decode().split(","), text} - {""}
+        seen = {*(state.get(key) or b"").decode().split(",")} - {""}
+        if awaited and awaited not in seen and not overdue:
+            return Hold(HOLD_SECONDS)
+        seen.add(text)
         value = ",".join(sorted(seen, key=int)).encode()
         return Effects((Record(self._output, record.key, value),), ((key, value),))
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.integration
 NUM_PARTITIONS = 4
 KEYS = [f"key-{i}" for i in range(12)]
 TIMEOUT_SECONDS = 240.0
+RAW_PARTITION = 0
 
 
 class Bench:
@@ -58,8 +60,8 @@ class Bench:
         self._producer = bus.producer("test")
         self._consumer = bus.consumer()
         self._consumer.assign({(self._output, 0): 0, (self._dead, 0): 0})
-        self._sent: dict[str, set[str]] = {key: set() for key in KEYS}
-        self._seen: dict[str, set[str]] = {key: set() for key in KEYS}
+        self._sent: dict[str, set[str]] = defaultdict(set)
+        self._seen: dict[str, set[str]] = defaultdict(set)
         self._next = 0
         self.letters: list[Received] = []
 
@@ -75,7 +77,7 @@ class Bench:
         for _ in range(num_records):
             self._next += 1
             key = KEYS[self._next % len(KEYS)]
-            self._sent[key].add(str(self._next))
+            self.expect(key, str(self._next))
             records.append(Record(self.topic, key.encode(), str(self._next).encode()))
         asyncio.run(deliver(self._producer, records))
 
@@ -86,8 +88,18 @@ class Bench:
         finally:
             admin.close()
 
-    def publish_raw(self, *values: bytes) -> None:
-        asyncio.run(deliver(self._producer, [Record(self.topic, b"raw", v) for v in values]))
+    def publish_raw(self, *values: bytes) -> list[int]:
+        """Records with the key `raw`, which share a partition; returns their offsets."""
+        records = [Record(self.topic, b"raw", v, partition=RAW_PARTITION) for v in values]
+        return [d.offset for d in asyncio.run(deliver(self._producer, records))]
+
+    def committed(self) -> dict[int, int]:
+        """Partition → committed offset."""
+        admin = self._bus.admin()
+        try:
+            return {p: at for (_, p), at in admin.committed(self.group, [self.topic]).items()}
+        finally:
+            admin.close()
 
     def wait(self, condition: Callable[[], Any]) -> None:
         deadline = time.monotonic() + TIMEOUT_SECONDS
@@ -106,10 +118,14 @@ class Bench:
 
     def complete(self) -> bool:
         """The last word on every key names every number sent: no record, no state was lost."""
-        return self._seen == self._sent
+        return all(self._seen[key] == sent for key, sent in self._sent.items())
 
     def missing(self) -> dict[str, set[str]]:
-        return {key: self._sent[key] - self._seen[key] for key in KEYS}
+        left = {key: sent - self._seen[key] for key, sent in self._sent.items()}
+        return {key: numbers for key, numbers in left.items() if numbers}
+
+    def expect(self, key: str, *numbers: str) -> None:
+        self._sent[key].update(numbers)
 
     def _tail(self) -> str:
         return self.log.read_text()[-3000:] if self.log.exists() else "no log"
@@ -184,6 +200,26 @@ def test_poison_is_set_aside_and_the_next_records_are_processed(bench: Bench) ->
     assert sorted(letter.source.offset for letter in letters) == [0, 1, 2]
     assert {letter.source.topic for letter in letters} == {bench.topic}
     assert all(b"garbage" not in (letter.value or b"") for letter in bench.letters)
+
+
+def test_a_kill_during_a_hold_loses_neither_what_is_held_nor_what_lies_behind(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_WORKER_NAME", "only")
+    bench.expect("raw", "1", "2", "3")
+    with bench.worker() as process:
+        (_, held, *_) = bench.publish_raw(b"1", b"2<9", b"3")
+        bench.publish(40)
+        bench.wait(lambda: bench.missing() == {"raw": {"2"}} and len(bench.committed()) > 1)
+        assert bench.committed()[RAW_PARTITION] <= held
+        process.kill()
+        process.wait()
+    assert bench.committed()[RAW_PARTITION] <= held
+    bench.expect("raw", "9")
+    with bench.worker():
+        bench.publish_raw(b"9")
+        bench.wait(bench.complete)
+    assert bench.letters == []
 
 
 def test_a_bug_stops_the_process_three_times_and_is_set_aside_then(bench: Bench) -> None:
