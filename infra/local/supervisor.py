@@ -20,6 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from infra.local.child import ChildRunner
 from infra.local.children import Backoff, ChildSpec, start_order
 from infra.local.control import serve_control
@@ -27,6 +29,8 @@ from infra.local.ports import require_free
 from infra.local.processes import reap
 from infra.local.state import ChildState, StackState, Status, owned, read_state, write_state
 from schemas.errors import ConfigError
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,10 @@ class Supervisor:
         self._write()
 
     def _child_changed(self, state: ChildState) -> None:
-        self._write()
+        try:
+            self._write()
+        except OSError as error:  # a full disk makes the file late; the children go on
+            log.warning("state_not_written", why=str(error))
         self._on_change(state)
 
     def _write(self) -> None:

@@ -22,7 +22,7 @@ from infra.local.children import AliveProbe, Backoff, ChildSpec, HttpProbe, Port
 from infra.local.control import ask
 from infra.local.ports import free_ports
 from infra.local.processes import ProcessIdentity, identify, is_alive
-from infra.local.state import ChildState, StackState, Status, is_owned, read_state
+from infra.local.state import ChildState, StackState, Status, is_owned, read_state, state_file
 from infra.local.supervisor import Plan, Supervisor
 from schemas.errors import ConfigError
 from tests.services import stop_process
@@ -139,6 +139,22 @@ async def test_a_crashed_child_is_started_again(tmp_path: Path, supervise: Super
     second = run.state().child("worker")
     assert second.pid != first.pid
     assert second.last_exit == -signal.SIGKILL
+    await run.stop()
+
+
+async def test_a_state_that_cannot_be_written_ends_nothing(
+    tmp_path: Path, supervise: Supervise
+) -> None:
+    run = supervise(tmp_path, python("worker", SLEEPER))
+    first = (await run.until_ready()).child("worker")
+    assert first.pid is not None
+    in_the_way = state_file(tmp_path).with_suffix(".new")
+    in_the_way.mkdir()  # refuses the file as a full disk would
+    run.changes.clear()
+    os.kill(first.pid, signal.SIGKILL)
+    await until(lambda: ("worker", Status.READY) in run.changes)
+    assert run.state().child("worker") == first
+    in_the_way.rmdir()
     await run.stop()
 
 
