@@ -1,4 +1,4 @@
-"""Under which ids a call is kept, from what its client says about itself (design, section 5)."""
+"""Under which ids a call is kept, from what its client says about itself."""
 
 import hashlib
 from collections.abc import Mapping

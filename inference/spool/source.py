@@ -76,11 +76,6 @@ class Source:
         self.num_torn = 0
 
     @property
-    def is_adopted(self) -> bool:
-        """True for the folder of a dead process."""
-        return self._live is None
-
-    @property
     def caught_up_at(self) -> tuple[int, int] | None:
         """The position read so far if nothing before it waits, else None."""
         return None if self._undelivered else (self._segment, self._offset)
