@@ -48,10 +48,9 @@ def encode(event: Any) -> bytes:
     buffer.write(HEADER.pack(MAGIC, schema_id))
     try:
         fastavro.schemaless_writer(buffer, _writer(schema_id), avro.to_plain(event), strict=True)
-    except UnicodeEncodeError:
-        # Surrogates have no UTF-8; whoever takes text from outside replaces them before.
-        raise PermanentError(Reason.WRONG_TYPE) from None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
+        # Also surrogates, which have no UTF-8 (whoever takes text from outside replaces them
+        # before), and integers of more than 64 bits.
         raise PermanentError(Reason.WRONG_TYPE) from None
     return buffer.getvalue()
 

@@ -10,6 +10,7 @@ import orjson
 from inference.capture import feedback
 from inference.capture.feedback import InvalidError, Keyed
 from schemas import codec, ids
+from schemas.atdp import limits
 from schemas.atdp.internal import KeyRecord
 from schemas.atdp.types import Feedback, Step, TrajectoryEnd
 from schemas.errors import PermanentError, Reason
@@ -74,13 +75,37 @@ def event_of(
             raise InvalidError(
                 f"The field {name} must be 1 to 200 letters, digits or any of . _ : @ + = -", name
             )
+    event = _decoded(plain)
+    if isinstance(event, Feedback):
+        _refuse_what_cannot_rate(event)
     try:
-        event = codec.decode_json(orjson.dumps(plain))
+        limits.check(event)
+    except PermanentError as error:
+        raise InvalidError(f"The field {error.field} is out of range.", error.field) from None
+    return _owned(event, key, received_at, training_eligible=training_eligible)
+
+
+def _decoded(plain: dict[str, Any]) -> Any:
+    try:
+        return codec.decode_json(orjson.dumps(plain))
     except PermanentError as error:
         raise _invalid(error) from None
     except orjson.JSONEncodeError:
         raise InvalidError("The event is nested too deeply.") from None
-    return _owned(event, key, received_at, training_eligible=training_eligible)
+
+
+def _refuse_what_cannot_rate(event: Feedback) -> None:
+    """What `POST /v1/feedback` asks for, of feedback that brings its own reward_id."""
+    target = event.target
+    given = (target.trajectory_id, target.step_id, target.response_id)
+    if sum(name is not None for name in given) != 1 or not all(map(_is_absent_or_safe, given)):
+        raise InvalidError("The field target must hold exactly one id.", "target")
+    if event.confidence is not None and not 0 <= event.confidence <= 1:
+        raise InvalidError("The field confidence must lie between 0 and 1.", "confidence")
+
+
+def _is_absent_or_safe(name: str | None) -> bool:
+    return name is None or ids.is_safe_id(name)
 
 
 def _feedback_body(plain: dict[str, Any]) -> feedback.FeedbackBody:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import orjson
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BaseModel,
     ConfigDict,
@@ -16,11 +17,21 @@ from pydantic import (
 )
 
 from schemas import ids
+from schemas.atdp import limits
 from schemas.atdp.internal import KeyRecord
 from schemas.atdp.types import Feedback, FeedbackTarget, RewardKind
 
 MAX_ITEMS = 1_000
 _Id = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9._:@+=-]+$")]
+
+
+def _storable(time: datetime) -> datetime:
+    if not limits.EARLIEST <= time < limits.LATEST:
+        raise ValueError(f"it must lie between {limits.EARLIEST.year} and {limits.LATEST.year}")
+    return time
+
+
+_Time = Annotated[AwareDatetime, AfterValidator(_storable)]
 _RULES = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
@@ -67,7 +78,7 @@ class FeedbackBody(BaseModel):
     revision: Annotated[int, Field(ge=1, le=2**31)] = 1
     retract: bool = False
     confidence: Annotated[float, Field(ge=0, le=1)] | None = None
-    occurred_at: AwareDatetime | None = None
+    occurred_at: _Time | None = None
     final: bool = False
     task_key: _Id | None = None
 

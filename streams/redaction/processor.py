@@ -11,11 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from schemas import topics
+from schemas.atdp import limits
 from schemas.atdp.internal import Alias, UnresolvedFeedback
 from schemas.atdp.types import (
     Coordinates,
     Exchange,
     Feedback,
+    FeedbackTarget,
     Outcome,
     Step,
     TrajectoryEnd,
@@ -64,6 +66,10 @@ class RedactionProcessor:
         """Decode, place, redact. See `streams.runtime.lane.Processor`."""
         self._tenants.begin_event()
         event = decode(record.value)
+        if isinstance(event, Feedback):
+            _refuse_other_than_one_target(event.target)
+        if isinstance(event, Exchange | Step | Feedback | TrajectoryEnd):
+            limits.check(event)
         if isinstance(event, Exchange):
             return self._exchange(event, record, state, overdue=overdue)
         if isinstance(event, Step):
@@ -137,11 +143,12 @@ class RedactionProcessor:
     def _published(self, step: Step, record: Received, state: State) -> Effects:
         tenant = self._tenants.get(step.tenant_id)
         scope = trajectory_key(step.tenant_id, step.trajectory_id).decode()
-        slot = f"{scope}.clean.{step.step_id}"
+        # No id holds a control character, so no two slots are one.
+        slot = f"{scope}\x00clean\x00{step.step_id}"
         parent = step.lineage.parent_step_id
         # A parent that was never seen may have held anything. What was decided once holds, also
         # when the parent has come since: the same event makes the same step.
-        parent_slot = None if parent is None else f"{scope}.clean.{parent}"
+        parent_slot = None if parent is None else f"{scope}\x00clean\x00{parent}"
         unclean = parent_slot is not None and state.get(parent_slot) != _CLEAN
         before = state.get(slot)
         clean, redacted = published_step(
@@ -200,9 +207,6 @@ class RedactionProcessor:
     def _feedback(self, feedback: Feedback, record: Received) -> Effects:
         tenant = self._tenants.get(feedback.tenant_id)
         target = feedback.target
-        given = [target.trajectory_id, target.step_id, target.response_id]
-        if sum(value is not None for value in given) != 1 or "" in given:
-            raise PermanentError(Reason.WRONG_TYPE, "target")
         redaction = self._tenants.redaction(feedback.tenant_id)
         if target.trajectory_id is None:
             kind, value = ("step", target.step_id) if target.step_id else (
@@ -219,6 +223,12 @@ class RedactionProcessor:
         stamped = replace(clean, raw=_coordinates(record), replay_epoch=self._mark.epoch)
         key = trajectory_key(clean.tenant_id, clean.trajectory_id)
         return Effects((outgoing(topics.ENDS, key, stamped),))
+
+
+def _refuse_other_than_one_target(target: FeedbackTarget) -> None:
+    given = [target.trajectory_id, target.step_id, target.response_id]
+    if sum(value is not None for value in given) != 1 or "" in given:
+        raise PermanentError(Reason.WRONG_TYPE, "target")
 
 
 def alias_of(tenant: Tenant, kind: str, value: str, redaction: EventRedaction) -> str:

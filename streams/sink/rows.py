@@ -26,6 +26,7 @@ from schemas.atdp.internal import (
     Sample,
     TrajectorySummary,
 )
+from schemas.atdp.limits import EARLIEST, LATEST, MAX_INT64, MAX_UINT32
 from schemas.atdp.types import (
     Coordinates,
     Gap,
@@ -43,11 +44,6 @@ Cells = dict[str, Any]
 """Column name → value as the client library writes it; times are microseconds since 1970."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Milliseconds or seconds taken for microseconds land in January 1970; the store ends in 2299.
-_EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)
-_LATEST = datetime(2200, 1, 1, tzinfo=UTC)
-_MAX_UINT32 = 2**32 - 1
-_MAX_INT64 = 2**63 - 1
 _MAX_UINT64 = 2**64 - 1
 
 
@@ -111,10 +107,10 @@ def _version(event: Any, cells: Cells, at: Coordinates) -> int:
     attempts of it). Assembly decides both alike. Trajectory and sample: the highest epoch, then
     the last one emitted; all of one trajectory lie on one partition.
     """
-    epoch = _within("replay_epoch", getattr(event, "replay_epoch", 0), _MAX_UINT32)
+    epoch = _within("replay_epoch", getattr(event, "replay_epoch", 0), MAX_UINT32)
     ranks, order, tie = (epoch, 0), 0, 0
     if isinstance(event, Reward):
-        ranks = (_within("revision", event.revision, _MAX_UINT32), epoch)
+        ranks = (_within("revision", event.revision, MAX_UINT32), epoch)
         order, tie = cells["occurred_at"], _leading_bits(event.digest)
     elif isinstance(event, Step):
         ranks = (epoch, int(event.outcome is Outcome.COMPLETE))
@@ -162,7 +158,7 @@ def _text(field: str, value: Any) -> str:
 
 
 def _integer(field: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _MAX_INT64:
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > MAX_INT64:
         raise PermanentError(Reason.WRONG_TYPE, field)
     return value
 
@@ -185,7 +181,7 @@ def _microseconds(field: str, value: Any) -> int:
     """Exact microseconds since 1970. A naive time would depend on the machine's time zone."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise PermanentError(Reason.WRONG_TYPE, field)
-    if not _EARLIEST <= value < _LATEST:
+    if not EARLIEST <= value < LATEST:
         raise PermanentError(Reason.WRONG_TYPE, field)
     since = value - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
@@ -199,7 +195,7 @@ def _signal_value(field: str, value: Any) -> tuple[float | None, str]:
 
 
 def _uint32s(field: str, values: tuple[int, ...]) -> list[int]:
-    return [_within(field, _integer(field, value), _MAX_UINT32) for value in values]
+    return [_within(field, _integer(field, value), MAX_UINT32) for value in values]
 
 
 def _redaction(field: str, span: RedactedSpan) -> tuple[str, str, int, int, str]:
