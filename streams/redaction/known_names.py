@@ -23,22 +23,31 @@ class KnownNames:
     def __init__(self) -> None:
         self._words: set[str] = set()
         self._pattern: re.Pattern[str] | None = None
+        self._canonical: bytes | None = None
 
     def learn(self, text: str, spans: Iterable[Span]) -> None:
         """Take the words of the names and handles among the findings in `text`."""
         for span in spans:
             if span.score >= MIN_SCORE and span.kind in (KIND, "USER_HANDLE"):
                 self._words.update(_name_words(text[span.start : span.end]))
+                self._canonical = None
 
     @property
     def words(self) -> frozenset[str]:
         """The words learnt so far."""
         return frozenset(self._words)
 
+    @property
+    def canonical(self) -> bytes:
+        """The same bytes for the same words, to be digested."""
+        if self._canonical is None:
+            self._canonical = "\n".join(sorted(self._words)).encode("utf-8", "surrogatepass")
+        return self._canonical
+
     def add(self, words: Iterable[str]) -> None:
         """Take words that were learnt elsewhere."""
         self._words.update(words)
-        self._pattern = None
+        self._pattern = self._canonical = None
 
     def find(self, text: str) -> Iterator[Span]:
         """Where `text` holds learnt words written as names are: capitalised or in capitals."""

@@ -11,6 +11,7 @@ import hmac
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from streams.redaction.detect.dates import calendar_parts
@@ -22,6 +23,16 @@ _PLACEHOLDER: Final = re.compile(
     rf"<(?P<kind>[A-Z][A-Z_]{{1,40}})_(?P<value>[a-z]{{{_NUM_VALUE_LETTERS}}})"
     rf"(?P<check>[a-z]{{{_NUM_CHECK_LETTERS}}})>"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """`placeholder` goes where `text[start:end]` stands."""
+
+    start: int
+    end: int
+    kind: str
+    placeholder: str
 
 
 class Placeholders:

@@ -7,7 +7,7 @@ Any failure to look raises `DetectorUnavailable`; there is no path on which a te
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from json import dumps
 from typing import Final, Literal
 
@@ -26,9 +26,9 @@ from streams.redaction.leaves import (
     joined_context,
     pointer,
 )
-from streams.redaction.placeholders import Placeholders
+from streams.redaction.placeholders import Placeholders, Replacement
 from streams.redaction.protocol_fields import protocol_fields
-from streams.redaction.scanner import Replacement, Scanner, replaced
+from streams.redaction.scanner import Scanner, replaced
 
 __all__ = [
     "Detector",
@@ -229,11 +229,7 @@ class _Walk:
     def leaf(self, text: str, place: _Place) -> str:
         """One string leaf, JSON text or not."""
         made = [
-            replace(
-                replacement,
-                start=fragment.origin(replacement.start),
-                end=fragment.origin(replacement.end),
-            )
+            _in_leaf(replacement, fragment)
             for fragment in fragments(text, place.context)
             for replacement in self._scanner.replacements(fragment, self.names)
         ]
@@ -257,6 +253,14 @@ class _Walk:
 
     def _is_exempt(self, place: _Place) -> bool:
         return place.siblings is not None and self._skip(place.path, place.siblings)
+
+
+def _in_leaf(replacement: Replacement, fragment: Fragment) -> Replacement:
+    """A replacement in a fragment as one in the leaf that the fragment comes from."""
+    if fragment.origins is None and not fragment.start:
+        return replacement
+    start, end = fragment.origin(replacement.start), fragment.origin(replacement.end)
+    return Replacement(start, end, replacement.kind, replacement.placeholder)
 
 
 def build_redactor(

@@ -1,14 +1,13 @@
 """What to replace in one decoded text: findings by digest, looked for again until none are left."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from streams.redaction.cache import DigestCache, Digester
 from streams.redaction.detect.contract import Detector, Span
 from streams.redaction.known_names import KnownNames
 from streams.redaction.leaves import Fragment
-from streams.redaction.placeholders import Placeholders
+from streams.redaction.placeholders import Placeholders, Replacement
 from streams.redaction.spans import resolve
 
 #: Names are context to the model that finds names: replacing one may uncover another.
@@ -17,16 +16,6 @@ _MAX_PASSES: Final = 4
 _NOT_IN_KEYS: Final = frozenset({"PERSON", "LOCATION"})
 #: Half a surrogate pair is no character; models and encoders refuse it.
 _SURROGATES: Final = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
-
-
-@dataclass(frozen=True, slots=True)
-class Replacement:
-    """`placeholder` goes where `text[start:end]` stands."""
-
-    start: int
-    end: int
-    kind: str
-    placeholder: str
 
 
 def replaced(text: str, replacements: Sequence[Replacement]) -> str:
@@ -60,21 +49,35 @@ class Scanner:
         if not text or text.isspace():
             return ()
         digest = self._digester.digest(text, context)
-        spans = self._cache.get(digest)
-        if spans is None:
-            if not text.isascii():
-                text = text.translate(_SURROGATES)
-            spans = tuple(self._detector.detect(text, context=context))
-            self._cache.put(digest, spans)
+        known = cast("tuple[Span, ...] | None", self._cache.get(digest))
+        if known is not None:
+            return known
+        if not text.isascii():
+            text = text.translate(_SURROGATES)
+        spans = tuple(self._detector.detect(text, context=context))
+        self._cache.put(digest, spans)
         return spans
 
-    def replacements(self, fragment: Fragment, names: KnownNames) -> list[Replacement]:
+    def replacements(self, fragment: Fragment, names: KnownNames) -> Sequence[Replacement]:
         """All that goes from one fragment, in order, in the fragment's own positions.
 
         What is left after the replacements has no findings, so a second redaction is no change.
+        They depend on the text, its context and the known names alone, so they are remembered
+        under a digest of these. Raises DetectorUnavailable.
         """
         if fragment.is_opaque:
             return [self._replacement(fragment.text, Span(0, len(fragment.text), "NESTED_JSON"))]
+        kind = b"key" if fragment.is_key else b"text"
+        text_digest = self._digester.digest(fragment.text, fragment.context)
+        digest = self._digester.derived(text_digest, kind, names.canonical)
+        known = cast("tuple[Replacement, ...] | None", self._cache.get(digest))
+        if known is not None:
+            return known
+        made = self._made(fragment, names)
+        self._cache.put(digest, made)
+        return made
+
+    def _made(self, fragment: Fragment, names: KnownNames) -> list[Replacement]:
         made: list[Replacement] = []
         text = fragment.text
         for _ in range(_MAX_PASSES):

@@ -58,3 +58,17 @@ def test_every_part_of_the_digest_counts() -> None:
     }
     assert len(digests) == 8
     assert digester().digest("\ud83d", None) != digester().digest("\ud83e", None)
+
+
+def test_every_part_of_a_derived_digest_counts() -> None:
+    one = digester()
+    digests = {
+        one.digest("text", None),
+        one.derived(one.digest("text", None), b"text", b""),
+        one.derived(one.digest("text", None), b"key", b""),
+        one.derived(one.digest("text", None), b"tex", b"t"),
+        one.derived(one.digest("other", None), b"text", b""),
+        one.derived(one.digest("text", None), b"text", b"mia"),
+        digester(policy_version="2").derived(one.digest("text", None), b"text", b""),
+    }
+    assert len(digests) == 7

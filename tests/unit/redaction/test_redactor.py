@@ -232,6 +232,18 @@ def test_history_sent_again_is_not_looked_at_again() -> None:
     assert cache.counters.num_hits > 0
 
 
+def test_a_text_seen_before_is_redacted_as_the_names_around_it_say() -> None:
+    """What is remembered of a text is remembered for the names that were known then."""
+    cache = DigestCache()
+    text = "Thank you, see the offer Paloma made."
+    for _ in range(2):
+        alone = redactor(cache=cache).json([text])
+        named = redactor(cache=cache).json([text], background=[{"first_name": "Paloma"}])
+        assert alone.redactions == ()
+        assert [item.kind for item in named.redactions] == ["PERSON"]
+    assert redactor(cache=cache).json({"Paloma": text}) == redactor().json({"Paloma": text})
+
+
 def test_what_decides_the_findings_decides_the_digest() -> None:
     cache = DigestCache()
     finds = Redactor(
