@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test soak check format clean
+.PHONY: help setup demo test soak bench check format clean
 .DEFAULT_GOAL := help
 
 help: ## Show what each target does
@@ -28,6 +28,9 @@ test: setup ## Run every test that needs no accelerator
 soak: setup ## Run what is long: more seeds, more kills
 	$(BIN)/python -m pytest -m soak
 	$(BIN)/python -m tests.soak.matrix --seeds 1,2,3,4,5 --kills 2 --steps 20000
+
+bench: setup ## Measure, print the figures and write them into docs/benchmarks.md (about 10 minutes)
+	$(BIN)/python -m infra.bench --write docs/benchmarks.md
 
 check: setup ## Format, lint, types, import contracts, size gates
 	$(BIN)/ruff format --check .

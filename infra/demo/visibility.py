@@ -6,14 +6,25 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Protocol
 
-from infra.demo.ledger import Call
 from infra.store import Reader
 from schemas.errors import TransientError
 
 _POLL_SECONDS = 0.25
 _MAX_IDS = 1000
 _VISIBLE_SQL = "SELECT DISTINCT response_id FROM steps WHERE response_id IN {ids:Array(String)}"
+
+
+class Finished(Protocol):
+    """A call that was answered."""
+
+    @property
+    def response_id(self) -> str: ...
+
+    @property
+    def finished_at(self) -> float:
+        """Seconds since 1970."""
 
 
 def percentile(values: list[float], share: float) -> float | None:
@@ -27,15 +38,20 @@ def percentile(values: list[float], share: float) -> float | None:
 class VisibilityPoller:
     """A thread that asks the store, again and again, for calls that are not visible yet."""
 
-    def __init__(self, open_reader: Callable[[], AbstractContextManager[Reader]]) -> None:
+    def __init__(
+        self,
+        open_reader: Callable[[], AbstractContextManager[Reader]],
+        poll_seconds: float = _POLL_SECONDS,
+    ) -> None:
         self._open_reader = open_reader
+        self._poll_seconds = poll_seconds
         self._lock = threading.Lock()
         self._waiting: dict[str, float] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="visibility", daemon=True)
         self.seconds: list[float] = []
 
-    def expect(self, call: Call) -> None:
+    def expect(self, call: Finished) -> None:
         """Watch for this call from now on."""
         with self._lock:
             self._waiting[call.response_id] = call.finished_at
@@ -56,7 +72,7 @@ class VisibilityPoller:
 
     def _run(self) -> None:
         with self._open_reader() as reader:
-            while not self._stopping.wait(_POLL_SECONDS):
+            while not self._stopping.wait(self._poll_seconds):
                 try:
                     self._ask(reader)
                 except TransientError:

@@ -1,0 +1,118 @@
+"""python -m infra.bench [NAME...] [--quick] [--write docs/benchmarks.md]"""
+
+import argparse
+import sys
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from infra.bench import bulk, gateway, redaction, visibility
+from infra.bench.figures import Section
+from infra.bench.machine import Machine, load_average, this_machine
+from infra.bench.page import Run, machine_markdown, markdown, text, with_parts
+from infra.bench.stack import PROCESSORS, gateway_keys, running
+from schemas.errors import HeadraceError
+
+#: What can be measured, in the order in which it is.
+NAMES = ("redaction", "visible", "gateway", "rewards", "memory", "sink", "replay")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured. The long one takes about ten minutes, the quick one three."""
+
+    num_texts: int
+    calls: gateway.Size
+    visible_seconds: float
+    num_sink_steps: int
+    num_replay_steps: int
+    replay_seconds: float
+
+
+LONG = Scale(100, gateway.Size(2_000, 15.0, 2_000), 30.0, 20_000, 100_000, 120.0)
+QUICK = Scale(20, gateway.Size(300, 4.0, 300), 8.0, 5_000, 5_000, 60.0)
+
+
+def main(arguments: list[str]) -> int:
+    """0 when everything was measured, 2 with a sentence when something could not be."""
+    parser = argparse.ArgumentParser(prog="python -m infra.bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(NAMES)}")
+    parser.add_argument("--quick", action="store_true", help="shorter, and so less exact")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the figures into this page")
+    given = parser.parse_args(arguments)
+    unknown = sorted(set(given.names) - set(NAMES))
+    if unknown:
+        parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    command = " ".join(["python -m infra.bench", *arguments])
+    try:
+        _run(given.names or NAMES, QUICK if given.quick else LONG, command, given.write)
+    except HeadraceError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0
+
+
+def _run(names: Collection[str], scale: Scale, command: str, page: Path | None) -> None:
+    machine = this_machine()
+    _say(machine_markdown(machine))
+    for part in _parts(names, scale):
+        load, at = load_average(), f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
+        for section in part():
+            run = Run(machine, at, load, load_average(), command)
+            _say(f"{text(section)}\n  load average {run.load_before:.1f} → {run.load_after:.1f}\n")
+            if page is not None:  # at once, so that a failure later costs nothing measured
+                _write(page, machine, section, run)
+
+
+def _write(page: Path, machine: Machine, section: Section, run: Run) -> None:
+    parts = [("machine", machine_markdown(machine)), (section.name, markdown(section, run))]
+    page.write_text(with_parts(page.read_text(), parts))
+
+
+def _parts(names: Collection[str], scale: Scale) -> Iterator[Callable[[], Iterator[Section]]]:
+    """What to measure, each part with a stack of its own."""
+    if "redaction" in names:
+        yield lambda: iter([redaction.measure(scale.num_texts)])
+    if {"visible", "gateway", "rewards", "memory"} & set(names):
+        yield lambda: _live(names, scale)
+    if "sink" in names:
+        yield lambda: iter([bulk.measure_sink(scale.num_sink_steps, scale.replay_seconds)])
+    if "replay" in names:
+        yield lambda: iter([bulk.measure_pipeline(scale.num_replay_steps, scale.replay_seconds)])
+
+
+def _live(names: Collection[str], scale: Scale) -> Iterator[Section]:
+    """With calls through the gateway: visibility in both tiers, then the gateway alone."""
+    seen: dict[str, visibility.Seen] = {}
+    watched = {"visible", "memory"} & set(names)
+    if watched:
+        with running(tier="presidio") as bench:
+            key, _ = gateway_keys(bench)
+            rate = visibility.Rate("presidio", 10.0, scale.visible_seconds, 5.0)
+            section, seen["presidio"] = visibility.measure(bench, key, rate)
+            if "visible" in names:
+                yield section
+    with running(tier="regex") as bench:
+        key, feedback_key = gateway_keys(bench)
+        if watched:
+            rate = visibility.Rate("regex", 50.0, scale.visible_seconds, 5.0)
+            section, seen["regex"] = visibility.measure(bench, key, rate)
+            if "visible" in names:
+                yield section
+        bench.stop(PROCESSORS)
+        if "gateway" in names:
+            yield gateway.measure_calls(bench, key, scale.calls)
+        if "rewards" in names:
+            yield gateway.measure_rewards(bench, feedback_key, scale.calls)
+    if "memory" in names:
+        yield visibility.memory_section(seen)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,71 @@
+"""A small HTTP/1.1 client on one kept-alive connection: it adds as little time as it can."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from schemas.errors import TransientError
+
+ANSWER_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer and when it came, on `time.perf_counter`."""
+
+    status: int
+    body: bytes
+    first_byte_at: float
+    last_byte_at: float
+
+
+class Connection:
+    """One connection, one request at a time."""
+
+    def __init__(self, host: str, port: int, headers: Mapping[str, str]) -> None:
+        self._where = (host, port)
+        lines = {"host": f"{host}:{port}", "content-type": "application/json", **headers}
+        self._head = "".join(f"{name}: {value}\r\n" for name, value in lines.items()).encode()
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def post(self, path: str, body: bytes) -> Answer:
+        """Send a request and read its whole answer. TransientError for one that breaks off."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await self._post(path, body)
+        except (OSError, EOFError, TimeoutError, ValueError) as error:
+            self.close()
+            raise TransientError(
+                f"No answer to a request of the benchmark ({type(error).__name__}). "
+                "The logs of the stack say why; run it again."
+            ) from error
+
+    async def _post(self, path: str, body: bytes) -> Answer:
+        if self._reader is None or self._writer is None:
+            self._reader, self._writer = await asyncio.open_connection(*self._where)
+        head = f"POST {path} HTTP/1.1\r\n".encode() + self._head
+        self._writer.write(head + f"content-length: {len(body)}\r\n\r\n".encode() + body)
+        lines = (await self._reader.readuntil(b"\r\n\r\n")).lower()
+        first_byte_at = time.perf_counter()
+        if b"transfer-encoding: chunked" in lines:
+            answer = await _chunked(self._reader)
+        else:
+            length = lines.partition(b"content-length:")[2].partition(b"\r\n")[0]
+            answer = await self._reader.readexactly(int(length))
+        return Answer(int(lines[9:12]), answer, first_byte_at, time.perf_counter())
+
+    def close(self) -> None:
+        """Let go of the connection; the next request opens another one."""
+        if self._writer is not None:
+            self._writer.close()
+        self._reader = self._writer = None
+
+
+async def _chunked(reader: asyncio.StreamReader) -> bytes:
+    parts = []
+    while size := int(await reader.readuntil(b"\r\n"), 16):
+        parts.append((await reader.readexactly(size + 2))[:-2])
+    await reader.readuntil(b"\r\n")
+    return b"".join(parts)
