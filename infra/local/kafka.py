@@ -94,8 +94,12 @@ def render_properties(config: KafkaConfig) -> str:
     return "".join(f"{name}={value}\n" for name, value in properties.items())
 
 
-def prepare(config: KafkaConfig, java: Java, jars: KafkaJars) -> None:
-    """Write server.properties and format the storage if that was never done. Idempotent."""
+def prepare(
+    config: KafkaConfig, java: Java, jars: KafkaJars, cluster: uuid.UUID | None = None
+) -> None:
+    """Write server.properties and format the storage if that was never done. Idempotent.
+
+    A cluster that is formatted gets the id `cluster`, or a new one."""
     config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     config.properties_file.write_text(render_properties(config))
     _logging_file(config).write_text(files("infra.local").joinpath("kafka_log4j2.xml").read_text())
@@ -103,16 +107,22 @@ def prepare(config: KafkaConfig, java: Java, jars: KafkaJars) -> None:
         return
     # A format that was cut short leaves files that a second one refuses.
     shutil.rmtree(config.log_dir, ignore_errors=True)
-    cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    cluster_id = _encoded(cluster or uuid.uuid4())
     command = [str(java.path), "-Xmx128m", f"-Dlog4j2.configurationFile={_logging_file(config)}"]
     command += ["-cp", f"{jars.directory}/*", "kafka.tools.StorageTool", "format"]
-    command += ["--standalone", "-t", cluster_id, "-c", str(config.properties_file)]
+    # One id in 64 begins with a hyphen, which only this spelling does not take for an option.
+    command += ["--standalone", f"--cluster-id={cluster_id}", "-c", str(config.properties_file)]
     result = subprocess.run(
         command, capture_output=True, text=True, timeout=_FORMAT_TIMEOUT_SECONDS, check=False
     )
     if result.returncode != 0:
         why = (result.stderr or result.stdout).strip()[-500:]
         raise ConfigError(f"Kafka could not format {config.log_dir}: {why}")
+
+
+def _encoded(cluster: uuid.UUID) -> str:
+    """A cluster's id in Kafka's spelling."""
+    return urlsafe_b64encode(cluster.bytes).decode().rstrip("=")
 
 
 def broker_command(config: KafkaConfig, java: Java, jars: KafkaJars) -> list[str]:

@@ -1,12 +1,15 @@
 """The local broker is a real one: what is produced is consumed, what is misspelt is refused."""
 
 import uuid
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from infra.local.kafka import is_ready
+from infra.local.java import find_java
+from infra.local.kafka import KafkaConfig, is_ready, prepare
+from infra.local.kafka_jars import resolve_jars
 
 pytestmark = pytest.mark.integration
 
@@ -57,3 +60,10 @@ def test_replication_beyond_one_broker_is_refused(kafka: str) -> None:
     name = f"test-{uuid.uuid4()}"
     with pytest.raises(KafkaException):
         admin.create_topics([NewTopic(name, 1, 3)])[name].result(10)
+
+
+def test_an_id_that_looks_like_an_option_formats_the_storage(tmp_path: Path) -> None:
+    """One in 64 random ids begins with a hyphen in Kafka's spelling."""
+    config = KafkaConfig(tmp_path, 1, 2)
+    prepare(config, find_java(), resolve_jars(print), uuid.UUID(int=0xF8 << 120))
+    assert "cluster.id=-A" in (config.log_dir / "meta.properties").read_text()
