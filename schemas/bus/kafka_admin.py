@@ -24,8 +24,6 @@ from schemas.topics import Topic
 #: Untyped in the library.
 _OFFSET_SPEC: Any = OffsetSpec
 _HOUR_MS = 3_600_000
-#: The broker makes it when the first group appears. Some clusters show it to nobody.
-_OFFSETS_TOPIC = "__consumer_offsets"
 #: A refusal shows only between two attempts, so the first ones are short.
 _FIRST_ATTEMPT_SECONDS = 1.0
 
@@ -155,29 +153,23 @@ class KafkaAdmin:
         }
 
     def committed(self, group: str, topics: Sequence[str]) -> dict[Position, int]:
-        name = self._access.physical(group)
-        if not self._may_have_offsets(name):
-            return {}
-        futures = self._admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(name)], request_timeout=self._seconds
-        )
-        found = self._result(futures[name]).topic_partitions or []
-        offsets = {(self._access.logical(f.topic), f.partition): f.offset for f in found}
-        return {p: offset for p, offset in offsets.items() if p[0] in topics and offset >= 0}
+        """Asked as the group's own consumer would, without joining it.
 
-    def _may_have_offsets(self, physical_group: str) -> bool:
-        """On a broker where no group ever was, asking for offsets ends the process in the library.
-
-        A cluster that hides the topic of offsets is asked for its groups instead.
+        librdkafka's admin client has a request for this as well. It ends the process when the
+        coordinator of the group has moved or is not up yet: after a restart of the broker, say.
         """
-        if _OFFSETS_TOPIC in self._all_topics():
-            return True
-        listed = self._result(self._admin.list_consumer_groups(request_timeout=self._seconds))
-        if physical_group in {group.group_id for group in listed.valid}:
-            return True
-        for error in listed.errors:  # some broker said nothing: the group may be there
-            raise self._refusals.translate(error.args[0])
-        return False
+        counts = self.topics()
+        positions = [(t, p) for t in topics for p in range(counts.get(t, 0))]
+        if not positions:
+            return {}
+        wanted = [RdPartition(self._access.physical(t), p) for t, p in positions]
+        with _reader(self._access, group) as consumer:
+            found = consumer.committed(wanted, timeout=self._seconds)
+        for partition in found:
+            if partition.error is not None:
+                raise self._refusals.translate(partition.error)
+        offsets = {(self._access.logical(f.topic), f.partition): f.offset for f in found}
+        return {position: offset for position, offset in offsets.items() if offset >= 0}
 
     def commit(self, group: str, offsets: Mapping[Position, int]) -> None:
         name = self._access.physical(group)
@@ -214,10 +206,10 @@ class KafkaAdmin:
 
 
 @contextmanager
-def _reader(access: KafkaAccess) -> Iterator[Any]:
+def _reader(access: KafkaAccess, group: str = "headrace.reader") -> Iterator[Any]:
     """A consumer to ask for offsets with, its errors translated."""
     refusals = Refusals(access)
-    config = {**refusals.config(), "group.id": access.physical("headrace.reader")}
+    config = {**refusals.config(), "group.id": access.physical(group)}
     consumer = make_client(RdConsumer, config)
     try:
         yield consumer
