@@ -33,6 +33,11 @@ METRICS: dict[str, tuple[Literal["counter", "gauge", "histogram"], str, tuple[st
     "headrace_held_events": ("gauge", "Calls that wait for the call before them", ()),
     "headrace_hold_expired": ("counter", "Calls emitted without the call before them", ()),
     "headrace_open_trajectories": ("gauge", "Trajectories held in state", ()),
+    "headrace_log_gap_records": (
+        "counter",
+        "Records that retention deleted before they were read",
+        ("group", "topic"),
+    ),
     "headrace_sink_rows": ("counter", "Rows written", ("table",)),
 }
 

@@ -7,6 +7,9 @@ sought at all, so what was thrown out never comes again; and a record under way 
 after the seek. Later records are then committed over the ones that were skipped. Here an input
 partition is fetched only between a completed seek and the next stop of the flow, and a seek waits
 for the delivery under way.
+
+Kafka moves a reader whose position was deleted to the first record kept and says nothing. Here
+what it passes over is told to `on_gap` first, at a seek and in the middle of the flow.
 """
 
 import asyncio
@@ -14,6 +17,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from faust.transport.drivers import aiokafka
+
+from streams.runtime.gaps import OnGap
 
 
 class Consumer(aiokafka.Consumer):
@@ -25,6 +30,9 @@ class Consumer(aiokafka.Consumer):
         self._delivery = asyncio.Lock()
         self._deliverer: asyncio.Task[Any] | None = None
         self._positioned = False
+        #: The offset that each input partition has to go on with.
+        self._next_offset: dict[Any, int] = {}
+        self._on_gap: OnGap = self.transport.on_gap  # type: ignore[attr-defined]  # ours, below
 
     def stop_flow(self) -> None:
         """Deliver nothing more. What was fetched and not delivered is fetched again."""
@@ -40,10 +48,12 @@ class Consumer(aiokafka.Consumer):
             return  # the flow was stopped: whoever stopped it seeks before it resumes
         self.stop_flow()
         async with self._delivery:
+            self._committed_offset.clear()  # the broker's word counts, also that it knows none
             await super().perform_seek()
             fresh = [tp for tp in self.assignment() if self._begins_anew(tp)]
             if fresh:
                 await self._thread.seek_to_beginning(*map(aiokafka.ensure_aiokafka_TP, fresh))
+            await self._pass_over_gaps()
             self._positioned = True
 
     async def on_stop(self) -> None:
@@ -65,6 +75,8 @@ class Consumer(aiokafka.Consumer):
             try:
                 async for tp, message in super().getmany(timeout):
                     if self._may_flow(tp):
+                        await self._expect(tp, message.offset)
+                    if self._may_flow(tp):  # telling of a gap takes time
                         yield tp, message
             finally:
                 self._deliverer = None
@@ -84,11 +96,42 @@ class Consumer(aiokafka.Consumer):
     def _may_flow(self, tp: Any) -> bool:
         return self._positioned or self._is_changelog_tp(tp)
 
+    async def _pass_over_gaps(self) -> None:
+        """Tell what was deleted before its turn, and go on with the first record kept."""
+        inputs = [tp for tp in self.assignment() if not self._is_changelog_tp(tp)]
+        if not inputs:
+            return
+        kept = await self._thread.earliest_offsets(*map(aiokafka.ensure_aiokafka_TP, inputs))
+        for tp in inputs:
+            expected, first = self._committed_offset.get(tp) or 0, kept[tp]
+            if first > expected:
+                await self._on_gap(tp.topic, tp.partition, expected, first)
+                # Faust remembers each offset that it passes over, and there may be millions.
+                self._committed_offset[tp] = first
+                self._read_offset[tp] = first
+                await self._thread.seek_wait({aiokafka.ensure_aiokafka_TP(tp): first})
+            self._next_offset[tp] = max(expected, first)
+
+    async def _expect(self, tp: Any, offset: int) -> None:
+        """Tell what lies before `offset` and was deleted meanwhile. Offsets that never held a
+        record, such as the ends of transactions, are no gap."""
+        expected = self._next_offset.get(tp, offset)
+        if offset > expected and not self._is_changelog_tp(tp):
+            kept = await self._thread.earliest_offsets(aiokafka.ensure_aiokafka_TP(tp))
+            end = min(offset, kept[tp])
+            if end > expected:
+                await self._on_gap(tp.topic, tp.partition, expected, end)
+        self._next_offset[tp] = offset + 1
+
     def _begins_anew(self, tp: Any) -> bool:
         return not self._is_changelog_tp(tp) and not self._committed_offset.get(tp)
 
 
 class Transport(aiokafka.Transport):
-    """Faust's Kafka transport with our consumer."""
+    """Faust's Kafka transport with our consumer, and whom to tell of deleted records."""
 
     Consumer = Consumer
+
+    def __init__(self, *args: Any, on_gap: OnGap, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.on_gap = on_gap

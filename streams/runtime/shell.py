@@ -25,6 +25,7 @@ from schemas.errors import ConfigError
 from schemas.settings import Settings, load_settings
 from schemas.telemetry import Metrics, configure_logging
 from streams.runtime.crashes import CrashLedger
+from streams.runtime.gaps import GapRecorder, OnGap
 from streams.runtime.lane import Processor, RecordLane
 from streams.runtime.pump import Lane, Pump
 from streams.runtime.replays import ReplayMark, read_replay_mark
@@ -92,7 +93,13 @@ class Shell:
         (settings.data_dir / "run" / group).mkdir(parents=True, exist_ok=True)  # Faust's own folder
         self._pumps: list[tuple[Pump, Sequence[str]]] = []
         self._tasks: list[Callable[[], Any]] = []
-        self.app = _faust_app(group, settings)
+        gaps = GapRecorder(
+            group=group,
+            producer=self.context.producer,
+            clock=SystemClock(),
+            metrics=self.context.metrics,
+        )
+        self.app = _faust_app(group, settings, gaps.record)
         self.app.on_partitions_revoked.connect(self._forget)
 
     def add_processor(
@@ -223,7 +230,7 @@ def _instance_id(group: str, worker_name: str | None) -> str | None:
     return None if worker_name is None else f"{group}.{worker_name}"
 
 
-def _faust_app(group: str, settings: Settings) -> Any:
+def _faust_app(group: str, settings: Settings, on_gap: OnGap) -> Any:
     servers = settings.kafka.bootstrap_servers.split(",")
     app = faust.App(
         group,
@@ -243,7 +250,7 @@ def _faust_app(group: str, settings: Settings) -> Any:
         table_standby_replicas=0,  # a store in memory would be read again anyway
         logging_config=None,
     )
-    app.transport = Transport(app.conf.broker_consumer, app)
+    app.transport = Transport(app.conf.broker_consumer, app, on_gap=on_gap)
     return app
 
 

@@ -23,8 +23,12 @@ CHANGELOG = TP("changes", 0)
 class FakeThread(Service):
     """A broker with a few partitions and what aiokafka knows of them: one position each."""
 
-    def __init__(self, committed: dict[TP, int], fetch_ticks: int) -> None:
+    def __init__(
+        self, committed: dict[TP, int], fetch_ticks: int, kept: dict[TP, int] | None = None
+    ) -> None:
+        """`kept` says where partitions begin whose first records were deleted."""
         super().__init__()
+        self.kept = kept or {}
         self.committed = committed
         self.fetch_ticks = fetch_ticks
         self.positions = dict.fromkeys([*INPUTS, CHANGELOG], 0)
@@ -44,7 +48,8 @@ class FakeThread(Service):
         assert timeout > 0
         found = {}
         for tp in active:
-            first = self.positions[tp]
+            # a position that was deleted is moved, as a real reader's is
+            first = max(self.positions[tp], self.kept.get(tp, 0))
             if batch := range(first, min(first + 4, NUM_RECORDS)):
                 self.positions[tp] = batch.stop
                 found[tp] = [_record(tp, offset) for offset in batch]
@@ -61,7 +66,16 @@ class FakeThread(Service):
     async def seek_to_beginning(self, *partitions: Any) -> None:
         await ticks(2)
         for partition in partitions:
-            self.positions[TP(partition.topic, partition.partition)] = 0
+            tp = TP(partition.topic, partition.partition)
+            self.positions[tp] = self.kept.get(tp, 0)
+
+    async def earliest_offsets(self, *partitions: Any) -> dict[TP, int]:
+        await ticks(1)
+        return {tp: self.kept.get(TP(*tp), 0) for tp in partitions}
+
+    async def seek_wait(self, positions: dict[TP, int]) -> None:
+        await ticks(1)
+        self.positions.update(positions)
 
 
 def _record(tp: TP, offset: int) -> Any:
@@ -83,7 +97,8 @@ class Worker:
 
     def __init__(self, thread: FakeThread) -> None:
         app = faust.App("test", broker="kafka://127.0.0.1:1", web_enabled=False)
-        app.transport = Transport(app.conf.broker_consumer, app)
+        app.transport = Transport(app.conf.broker_consumer, app, on_gap=self._note_gap)
+        self.gaps: list[tuple[TP, int, int]] = []
         app.tables._changelogs[CHANGELOG.topic] = None
         self.thread = thread
 
@@ -100,6 +115,10 @@ class Worker:
     async def _deliver(self, message: Any) -> None:
         await asyncio.sleep(0)
         self.queue[message.tp].append(message.offset)
+
+    async def _note_gap(self, topic: str, partition: int, first: int, end: int) -> None:
+        await asyncio.sleep(0)
+        self.gaps.append((TP(topic, partition), first, end))
 
     async def rebalance(self, pauses: list[int]) -> None:
         """What Faust does at a rebalance, step by step, with the loop turning in between."""
@@ -127,7 +146,7 @@ async def _deliveries(committed: dict[TP, int], fetch_ticks: int, rebalances: An
     loop = asyncio.create_task(worker.consumer._drain_messages(fetcher))
     for pauses in rebalances:
         await worker.rebalance(pauses)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(5):
         while any(worker.queue[tp][-1:] != [NUM_RECORDS - 1] for tp in INPUTS):
             await ticks(10)
     fetcher._stopped.set()
@@ -171,3 +190,63 @@ def test_inputs_wait_for_the_first_seek(committed: int | None) -> None:
 
     first = committed or 0
     assert asyncio.run(fetch_before_and_after()) == ([], list(range(first, first + 4)))
+
+
+LOST = st.lists(st.integers(0, NUM_RECORDS - 1), min_size=3, max_size=3)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    committed=st.lists(st.none() | st.integers(0, NUM_RECORDS - 1), min_size=3, max_size=3),
+    kept=LOST,
+    rebalances=st.lists(PAUSES, min_size=1, max_size=3),
+)
+@example([None, 0, 5], [4, 4, 9], [[0, 0, 0, 0, 0]])
+@example([None, 1, None], [25, 6, 3], [[100, 0, 100, 0, 100], [100, 100, 30, 0, 100], [0] * 5])
+def test_what_was_deleted_before_its_turn_is_told_before_the_rest_is_read(
+    committed: list[int | None], kept: list[int], rebalances: list[list[int]]
+) -> None:
+    first_kept = dict(zip(INPUTS, kept, strict=True))
+    offsets = {tp: at for tp, at in zip(INPUTS, committed, strict=True) if at is not None}
+    thread = FakeThread(offsets, 3, first_kept)
+    gaps = asyncio.run(_gaps_of(thread, rebalances))
+    expected = {
+        (tp, offsets.get(tp, 0), first) for tp, first in first_kept.items()
+        if first > offsets.get(tp, 0)
+    }  # fmt: skip
+    assert set(gaps) == expected
+
+
+async def _gaps_of(thread: FakeThread, rebalances: list[list[int]]) -> list[tuple[TP, int, int]]:
+    """The gaps told until everything that is kept was delivered."""
+    worker = Worker(thread)
+    fetcher = SimpleNamespace(_stopped=asyncio.Event())
+    loop = asyncio.create_task(worker.consumer._drain_messages(fetcher))
+    for pauses in rebalances:
+        await worker.rebalance(pauses)
+    async with asyncio.timeout(5):
+        while any(worker.queue[tp][-1:] != [NUM_RECORDS - 1] for tp in INPUTS):
+            await ticks(10)
+    fetcher._stopped.set()
+    await loop
+    return worker.gaps
+
+
+@pytest.mark.parametrize(("kept", "gaps"), [(20, [(INPUTS[0], 4, 20)]), (0, [])])
+def test_what_is_deleted_while_records_flow_is_told(
+    kept: int, gaps: list[tuple[TP, int, int]]
+) -> None:
+    """Offsets that are passed over though nothing was deleted never held a record."""
+
+    async def read_on() -> tuple[list[int], list[tuple[TP, int, int]]]:
+        worker = Worker(FakeThread({}, 1))
+        consumer = worker.consumer
+        await consumer.perform_seek()
+        consumer.resume_flow()
+        read = [m.offset async for tp, m in consumer.getmany(1.0) if tp == INPUTS[0]]
+        worker.thread.kept = {INPUTS[0]: kept}
+        worker.thread.positions[INPUTS[0]] = 20
+        read += [m.offset async for tp, m in consumer.getmany(1.0) if tp == INPUTS[0]]
+        return read, worker.gaps
+
+    assert asyncio.run(read_on()) == ([0, 1, 2, 3, 20, 21, 22, 23], gaps)

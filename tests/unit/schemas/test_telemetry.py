@@ -28,6 +28,7 @@ FROZEN = {
     "headrace_held_events": (),
     "headrace_hold_expired": (),
     "headrace_open_trajectories": (),
+    "headrace_log_gap_records": ("group", "topic"),
     "headrace_sink_rows": ("table",),
 }
 
