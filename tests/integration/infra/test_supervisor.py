@@ -175,7 +175,8 @@ async def test_a_child_that_never_starts_fails_the_start_with_its_last_words(
 async def test_a_wrong_configuration_is_not_tried_again(
     tmp_path: Path, supervise: Supervise
 ) -> None:
-    run = supervise(tmp_path, python("broken", "print('set X to 1'); raise SystemExit(2)"))
+    code = "print('set X to 1'); raise SystemExit(2)"
+    run = supervise(tmp_path, python("broken", code, probe=AliveProbe(20)))
     with pytest.raises(ConfigError, match="set X to 1"):
         await run.until_ready()
     assert run.changes.count(("broken", Status.STARTING)) == 1
