@@ -87,6 +87,10 @@ class GatewaySettings(Section):
 
     `spool_fsync` waits for the disk at each write to the spool, at each new file and folder of it,
     and at each blob, so that a loss of power loses nothing that was released.
+
+    A request's body must be complete within `client_body_seconds`. A connection on which the
+    client sends no whole head of a request, or reads nothing of an answer, for
+    `client_idle_seconds` is closed.
     """
 
     host: str = "127.0.0.1"
@@ -96,6 +100,8 @@ class GatewaySettings(Section):
     spool_max_bytes: int = Field(2 * 1024**3, ge=1024**2)
     spool_fsync: bool = False
     max_body_bytes: int = Field(64 * 1024**2, ge=1024)
+    client_body_seconds: float = Field(300.0, gt=0)
+    client_idle_seconds: float = Field(120.0, gt=0)
     upstream_connect_seconds: float = Field(10.0, gt=0)
     upstream_stall_seconds: float = Field(300.0, gt=0)
     when_client_leaves: Literal["abort", "drain"] = "abort"
@@ -140,7 +146,12 @@ class Settings(BaseSettings):
     secret_file: Path | None = None
     blob_uri: str | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    metrics_port: int | None = None
+    #: Where a processor answers /metrics and /health; without a port nowhere.
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = Field(None, ge=0, le=65_535)
+    #: A process that commits nothing for so long, although records wait, is not healthy. Longer
+    #: than `redaction.hold_seconds`.
+    stalled_after_seconds: float = Field(60.0, gt=0)
     worker_name: str | None = Field(None, pattern=r"^[A-Za-z0-9._-]{1,64}$")
     training_eligible_tenants: tuple[str, ...] = ()
     kafka: KafkaSettings = KafkaSettings()

@@ -8,6 +8,7 @@ from aiohttp import web
 from inference.access.check import Access
 from inference.access.keys import EVENTS, FEEDBACK, has_scope
 from inference.capture import events, feedback
+from inference.capture.body import read_plain_body
 from inference.capture.feedback import InvalidError, Keyed
 from inference.capture.recorder import Recorder
 from inference.capture.refusal import spool_refusal
@@ -32,6 +33,7 @@ class Doors:
         self._recorder = recorder
         self._max_event_bytes = settings.kafka.max_record_bytes
         self._eligible_tenants = settings.training_eligible_tenants
+        self._settings = settings.gateway
         self._metrics = metrics
 
     def find(self, method: str, path: str) -> Handler | None:
@@ -42,7 +44,7 @@ class Doors:
 
     async def _feedback(self, request: web.Request, route: Route) -> web.StreamResponse:
         key = await self._access.grant(request, route, FEEDBACK)
-        body = await request.read()
+        body = await read_plain_body(request, self._settings)
         now = datetime.now(UTC)
         try:
             bodies = feedback.parse(body)
@@ -56,7 +58,7 @@ class Doors:
 
     async def _events(self, request: web.Request, route: Route) -> web.StreamResponse:
         key = await self._access.grant(request, route, EVENTS)
-        body = await request.read()
+        body = await read_plain_body(request, self._settings)
         now = datetime.now(UTC)
         eligible = key.tenant_id in self._eligible_tenants
         try:

@@ -9,16 +9,18 @@ class KeyWindow:
 
     def __init__(self, max_keys: int = 20_000) -> None:
         self._max_keys = max_keys
-        self._digests: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._digests: OrderedDict[bytes, bytes] = OrderedDict()
 
     def is_other_body(self, tenant_id: str, key: str, body: bytes) -> bool:
         """True if this key came before with another body; remembers it otherwise."""
         digest = hashlib.sha256(body).digest()
-        known = self._digests.get((tenant_id, key))
+        # A key may be as long as a header: what is remembered of it is not.
+        named = hashlib.sha256(f"{tenant_id}/{key}".encode("utf-8", "surrogatepass")).digest()
+        known = self._digests.get(named)
         if known is not None and known != digest:
             return True
-        self._digests[tenant_id, key] = digest
-        self._digests.move_to_end((tenant_id, key))
+        self._digests[named] = digest
+        self._digests.move_to_end(named)
         if len(self._digests) > self._max_keys:
             self._digests.popitem(last=False)
         return False

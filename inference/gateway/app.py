@@ -7,6 +7,7 @@ from pathlib import Path
 
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from inference.access.check import Access
 from inference.access.keys import KeyFollower
@@ -17,6 +18,7 @@ from inference.dialects.refusal import RefusedError
 from inference.gateway.calls import Calls
 from inference.gateway.reads import Reads
 from inference.gateway.relay import ARRIVED_AT
+from inference.gateway.server import start_server
 from inference.spool import Publisher, Spool
 from inference.spool.assemble import Assembler
 from inference.spool.disk import Disk
@@ -31,7 +33,6 @@ from schemas.telemetry import Metrics
 
 _log = structlog.get_logger("gateway")
 
-_MAX_HEADER_BYTES = 32_768
 _HOUSEKEEPING_SECONDS = 1.0
 _STOP_SECONDS = 10.0
 
@@ -68,11 +69,15 @@ class Gateway:
 
     def app(self) -> web.Application:
         """The aiohttp application."""
-        app = web.Application(client_max_size=self.settings.gateway.max_body_bytes)
-        app.router.add_route("*", "/{path:.*}", self._dispatch)
+        app = web.Application(
+            client_max_size=self.settings.gateway.max_body_bytes, middlewares=[self._dispatch]
+        )
+        app.router.add_route("*", "/{path:.*}", _unreached, expect_handler=_continue)
         return app
 
-    async def _dispatch(self, request: web.Request) -> web.StreamResponse:
+    @web.middleware
+    async def _dispatch(self, request: web.Request, handler: Handler) -> web.StreamResponse:  # noqa: ARG002
+        """Every request, also `OPTIONS *` and others that no path matches."""
         request[ARRIVED_AT] = time.perf_counter()
         route = routes.split(request.rel_url.raw_path)
         try:
@@ -82,10 +87,6 @@ class Gateway:
             return await (own or self.calls.handle)(request, route)
         except RefusedError as error:
             return error.response(route.path)
-        except web.HTTPRequestEntityTooLarge:
-            limit = self.settings.gateway.max_body_bytes
-            text = f"The body is larger than gateway.max_body_bytes ({limit}). Send less."
-            return RefusedError(413, "body_too_large", text).response(route.path)
 
     def start(self) -> None:
         """Start the threads."""
@@ -96,6 +97,7 @@ class Gateway:
         """What is due every second."""
         if self.recorder.num_owed:
             self.recorder.settle()
+        self.calls.end_stalled()
         self.metrics.gauge("headrace_spool_bytes").set(self.spool.backlog_bytes)
         delivered = self.publisher.caught_up_at
         if delivered is not None:
@@ -114,6 +116,17 @@ class Gateway:
         self.spool.close()
 
 
+async def _unreached(_request: web.Request) -> web.StreamResponse:
+    raise AssertionError("the middleware answers every request")
+
+
+async def _continue(request: web.Request) -> None:
+    """Ask for the body of a client that waits for that. Other expectations are passed over."""
+    if request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # this was no part of the answer
+
+
 def _make_spool(settings: Settings, root: Path) -> Spool:
     try:
         disk = Disk(fsync=settings.gateway.spool_fsync)
@@ -125,26 +138,6 @@ def _make_spool(settings: Settings, root: Path) -> Spool:
         ) from error
 
 
-async def start_server(gateway: Gateway) -> web.AppRunner:
-    """Accept connections. ConfigError where the port is taken."""
-    settings = gateway.settings.gateway
-    runner = web.AppRunner(
-        gateway.app(), handler_cancellation=True, auto_decompress=False, access_log=None,
-        max_line_size=_MAX_HEADER_BYTES, max_field_size=_MAX_HEADER_BYTES,
-        shutdown_timeout=_STOP_SECONDS,
-    )  # fmt: skip
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, settings.host, settings.port).start()
-    except OSError as error:
-        await runner.cleanup()
-        raise ConfigError(
-            f"The gateway cannot listen on {settings.host}:{settings.port} ({error.strerror}). "
-            "Set HEADRACE_GATEWAY__PORT to a free port."
-        ) from error
-    return runner
-
-
 async def serve(settings: Settings, bus: Bus | None = None) -> int:
     """Run until SIGINT or SIGTERM."""
     gateway = Gateway(settings, bus or KafkaBus.from_settings(settings.kafka))
@@ -154,7 +147,7 @@ async def serve(settings: Settings, bus: Bus | None = None) -> int:
         loop.add_signal_handler(number, stop.set)
     gateway.start()
     try:
-        runner = await start_server(gateway)
+        runner = await start_server(gateway.app(), settings.gateway)
         _log.info("gateway_listens", host=settings.gateway.host, port=settings.gateway.port)
         while not stop.is_set():
             gateway.housekeeping()

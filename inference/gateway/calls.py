@@ -8,6 +8,7 @@ from aiohttp import web
 from inference.access.check import Access
 from inference.access.keys import CAPTURE
 from inference.capture import headers
+from inference.capture.body import read_body
 from inference.capture.exchange import begun
 from inference.capture.idempotency import KeyWindow
 from inference.capture.identity import Identity, UnsafeIdError, identify
@@ -15,6 +16,7 @@ from inference.capture.recorder import Recorder
 from inference.capture.refusal import spool_refusal
 from inference.capture.route import Route
 from inference.dialects.refusal import RefusedError
+from inference.gateway import paths
 from inference.gateway.relay import Relay
 from inference.spool import SpoolFullError, SpoolWriteError
 from inference.upstreams.endings import Ending
@@ -50,7 +52,7 @@ class Calls:
         _refuse_what_cannot_be_relayed(request, route)
         key = await self._access.grant(request, route, CAPTURE)
         started_at = datetime.now(UTC)
-        body = await request.read()
+        body = await read_body(request, self._upstream.settings)
         identity = self._identify(key, route, request, body)
         eligible = key.tenant_id in self._eligible_tenants
         exchange = begun(
@@ -77,6 +79,16 @@ class Calls:
         except asyncio.CancelledError:
             relay.client_left(task)
             raise
+
+    @property
+    def num_running(self) -> int:
+        """Calls that have begun and not ended."""
+        return len(self._running)
+
+    def end_stalled(self) -> None:
+        """Break off the calls whose clients have stopped reading. Due every second."""
+        for relay in list(self._running.values()):
+            relay.end_if_stalled()
 
     async def stop(self, timeout_seconds: float) -> None:
         """Let calls finish for that long, then end them and record that the gateway stopped."""
@@ -118,11 +130,7 @@ class Calls:
 def _refuse_what_cannot_be_relayed(request: web.Request, route: Route) -> None:
     if request.headers.get("Upgrade", "").lower() == "websocket":
         raise RefusedError(426, "no_websocket", "Use plain HTTP: websockets are not relayed.")
-    root_probe = request.method == "HEAD" and route.path == "/"
-    if not root_probe and not route.path.startswith("/v1/"):
-        raise RefusedError(
-            404, "unknown_path", "Nothing is here. The API's paths begin with /v1/; set the "
-            "client's base URL to http://<host>:<port>/v1.",
-        )  # fmt: skip
+    paths.refuse_own(request.method, route.path)
+    paths.refuse_unless_below_v1(request.method, route.path)
     if not headers.is_text(list(request.headers.items())):
         raise RefusedError(400, "bad_header", "A header holds bytes that are not UTF-8.")

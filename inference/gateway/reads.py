@@ -3,6 +3,7 @@
 import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -32,7 +33,7 @@ class Reads:
 
     def find(self, method: str, path: str) -> Handler | None:
         """The handler of one of our own GET routes."""
-        if method != "GET":
+        if method not in ("GET", "HEAD"):
             return None
         if path.startswith(_TRAJECTORY):
             return self._trajectory
@@ -69,7 +70,7 @@ class Reads:
 
     async def _trajectory(self, request: web.Request, route: Route) -> web.StreamResponse:
         key = await self._access.grant(request, route, TRAJECTORIES)
-        trajectory_id = route.path.removeprefix(_TRAJECTORY)
+        trajectory_id = unquote(route.path.removeprefix(_TRAJECTORY), errors="replace")
         if not ids.is_safe_id(trajectory_id):
             raise RefusedError(404, "not_found", "No trajectory has an id of that form.")
         # Imported on use: only this route needs the store, and a gateway starts without it.

@@ -29,6 +29,8 @@ _STEP = f"{headers.OURS}step-id"
 _TRAJECTORY = f"{headers.OURS}trajectory-id"
 _VERSION = f"{headers.OURS}policy-version"
 _OVERHEAD = f"{headers.OURS}overhead-us"
+#: Any number of so many digits fits into 64 bits.
+_MAX_DIGITS = 18
 #: When the request came, on `time.perf_counter`.
 ARRIVED_AT = web.RequestKey("arrived_at", float)
 
@@ -63,6 +65,8 @@ class Relay:
         self._response: web.StreamResponse | None = None
         self._overhead_seconds: float | None = None
         self._drain_until: float | None = None
+        #: Since when a write has waited for the client to read; None while none does.
+        self._writing_since: float | None = None
         self.is_stopping = False
 
     def client_left(self, task: asyncio.Task[web.StreamResponse]) -> None:
@@ -72,6 +76,13 @@ class Relay:
             task.cancel()
         else:
             self._drain_until = time.monotonic() + settings.upstream_stall_seconds
+
+    def end_if_stalled(self) -> None:
+        """End the connection of a client that reads nothing, which then counts as one that left."""
+        since, transport = self._writing_since, self._request.transport
+        limit = self._upstream.settings.client_idle_seconds
+        if since is not None and transport is not None and time.monotonic() - since > limit:
+            transport.abort()
 
     async def run(self) -> web.StreamResponse:
         """Relay until the end; the response, already sent, or the error the client gets."""
@@ -148,8 +159,10 @@ class Relay:
 
     async def _guarded(self, writing: "asyncio.Future[None] | object") -> None:
         """Tell a client that left from an upstream that broke: both raise the same error."""
+        self._writing_since = time.monotonic()
         try:
             await writing  # type: ignore[misc]
+            self._writing_since = None
         except (ConnectionResetError, BrokenPipeError):
             if self._upstream.settings.when_client_leaves == "abort":
                 raise _ClientLeftError from None
@@ -164,12 +177,17 @@ class Relay:
             return web.Response(
                 status=ending.status, body=body, content_type="application/json", headers=added
             )
-        if ending is not COMPLETE and self._request.transport is not None:
-            # The answer must not look finished: no last chunk, no missing rest.
-            self._request.transport.close()
+        transport = self._request.transport
+        if ending is not COMPLETE and transport is not None:
+            # The answer must not look finished: no last chunk, no missing rest. Closing waits for
+            # what the client has not read yet, but not for ever.
+            transport.close()
+            seconds = self._upstream.settings.client_idle_seconds
+            asyncio.get_running_loop().call_later(seconds, transport.abort)
         return self._response
 
 
 def _policy_version(text: str | None) -> int | None:
     """The version a worker proves by its header; anything else is no proof."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+    is_number = text is not None and len(text) <= _MAX_DIGITS and text.isascii() and text.isdigit()
+    return int(text) if text is not None and is_number else None

@@ -12,7 +12,8 @@ from typing import Any
 
 import aiohttp
 
-from inference.gateway.app import Gateway, start_server
+from inference.gateway.app import Gateway
+from inference.gateway.server import start_server
 from infra.cli.keys import make_key, publish_key
 from schemas import codec, topics
 from schemas.bus import Bus
@@ -233,7 +234,7 @@ async def running(
     await upstream.start()
     made = Gateway(make_settings(data_dir, kafka, upstream.url, **gateway), bus)
     made.start()
-    runner = await start_server(made)
+    runner = await start_server(made.app(), made.settings.gateway)
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(30)) as http:
         try:

@@ -16,7 +16,8 @@ import aiohttp
 import pytest
 
 from inference.access.keys import KeyBook, KeyFollower, _save
-from inference.gateway.app import Gateway, start_server
+from inference.gateway.app import Gateway
+from inference.gateway.server import start_server
 from infra.cli.keys import make_key
 from infra.local.ports import free_ports
 from schemas.atdp.types import Outcome
@@ -57,7 +58,7 @@ async def without_kafka(
     _save(tmp_path / "run" / "gateway-keys.json", KeyBook([record]))
     made = Gateway(settings, KafkaBus(NOWHERE))
     made.start()
-    runner = await start_server(made)
+    runner = await start_server(made.app(), made.settings.gateway)
     try:
         yield made, f"http://127.0.0.1:{runner.addresses[0][1]}", {"x-headrace-key": key}
     finally:
