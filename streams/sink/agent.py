@@ -131,7 +131,7 @@ def build(shell: Shell) -> None:
         for migration in applied:
             log.info("migration_applied", number=migration.number, name=migration.name)
         lane = SinkLane(
-            writer=Writer(store, shell.context.metrics),
+            writer=Writer(store, shell.context.metrics, shell.context.mark.epoch),
             producer=shell.context.producer,
             crashes=shell.context.crashes,
             clock=SystemClock(),

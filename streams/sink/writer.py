@@ -1,7 +1,8 @@
 """Rows → store: one insert for each table of a batch; refused rows are found by halving it.
 
-An insert carries a token made from the ids and versions of its rows. A version holds the replay
-epoch, so a replay never repeats a token; a batch that is written again after a crash does.
+An insert carries a token made from the replay epoch of the sink and from the ids, versions and
+coordinates of its rows. A batch that is written again after a crash repeats it. A replay does not,
+even of rows that were deleted meanwhile: the engine would take them for a repetition and drop them.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ from streams.sink.store import Store
 
 #: More refused rows in one batch than this are no matter of rows: the schema must differ.
 MAX_REFUSED = 64
+_COORDINATES = ("topic", "partition", "offset")
 
 
 @dataclass(slots=True)
@@ -26,7 +28,9 @@ class _Progress:
 class Writer:
     """Writes batches into the stored tables of one database."""
 
-    def __init__(self, store: Store, metrics: Metrics) -> None:
+    def __init__(self, store: Store, metrics: Metrics, replay_epoch: int = 0) -> None:
+        """`replay_epoch` is the sink's own: that of a row tells of who made its event."""
+        self._replay_epoch = replay_epoch
         self._store = store
         self._metrics = metrics
         self._types: dict[str, dict[str, str]] = {}
@@ -49,7 +53,7 @@ class Writer:
         types = self._column_types(table, rows[0])
         values = [[row.cells[column] for column in types] for row in rows]
         try:
-            self._store.insert(table.log, types, values, token(rows))
+            self._store.insert(table.log, types, values, token(rows, self._replay_epoch))
         except PermanentError:
             if len(rows) > 1:
                 middle = len(rows) // 2
@@ -90,12 +94,10 @@ def _by_table(rows: Sequence[Row]) -> dict[tables.Table, list[Row]]:
     return grouped
 
 
-def token(rows: Sequence[Row]) -> str:
-    """A deduplication token: equal for equal rows in equal order, else different.
-
-    A version holds replay epoch and content, so neither a replay nor a changed row repeats one.
-    """
-    digest = hashlib.sha256()
+def token(rows: Sequence[Row], replay_epoch: int) -> str:
+    """A deduplication token: equal for equal rows from the same records in the same processing."""
+    digest = hashlib.sha256(f"{replay_epoch};".encode())
     for row in rows:
-        digest.update(f"{row.cells.get('tenant_id')}/{row.id}/{row.version:x};".encode())
+        where = ":".join(str(row.cells[f"kafka_{part}"]) for part in _COORDINATES)
+        digest.update(f"{row.cells.get('tenant_id')}/{row.id}/{row.version:x}@{where};".encode())
     return digest.hexdigest()

@@ -190,10 +190,20 @@ def test_fifty_tenants_in_a_batch_make_one_part(settings: Settings) -> None:
     store.close()
 
 
-def test_tokens_of_a_replay_differ(store: ClickHouseStore) -> None:
-    events = [step("a", "t", index) for index in range(3)]
-    again = [replace(event, replay_epoch=1) for event in events]
-    assert token(rows_of(events)) == token(rows_of(events, 50)) != token(rows_of(again))
+def test_deleted_rows_come_back_with_a_replay_of_the_sink_or_of_the_trajectory(
+    store: ClickHouseStore,
+) -> None:
+    """The engine drops an insert whose token it knows, also when the rows are gone meanwhile."""
+    owner = tenant()
+    rows = rows_of([step(owner, "t", index) for index in range(3)])
+    moved = rows_of([step(owner, "t", index) for index in range(3)], first_offset=50)
+    for epoch, written in ((0, rows), (1, rows), (1, moved)):
+        Writer(store, Metrics(), epoch).write(written)
+        assert count(store, "steps", owner) == 3
+        delete = f"ALTER TABLE steps_log DELETE WHERE tenant_id = '{owner}'"
+        store.command(f"{delete} SETTINGS mutations_sync = 2")
+        assert count(store, "steps", owner) == 0
+    assert token(rows, 0) != token(rows, 1) != token(moved, 1)
 
 
 def test_a_reward_matches_once_its_step_arrives(store: ClickHouseStore) -> None:

@@ -97,12 +97,15 @@ def test_a_missing_column_is_named() -> None:
         Writer(ListStore(columns=have), Metrics()).write(rows(1))
 
 
-def test_a_token_repeats_for_the_same_rows_and_for_no_others() -> None:
+def test_a_token_repeats_for_the_same_rows_of_the_same_processing_and_for_no_others() -> None:
     made = rows(3)
     replayed = [to_row(step("a", "t", i, replay_epoch=1), AT, NOON) for i in range(3)]
     changed = [*made[:2], to_row(step("a", "t", 2, task_key="other"), AT, NOON)]
-    assert token(made) == token(rows(3))
-    assert len({token(made), token(replayed), token(changed), token(made[:2])}) == 4
+    elsewhere = Coordinates(topic=AT.topic, partition=0, offset=9)
+    moved = [*made[:2], to_row(step("a", "t", 2), elsewhere, NOON)]
+    assert token(made, 1) == token(rows(3), 1)
+    others = [token(found, 1) for found in (replayed, changed, moved, made[:2])]
+    assert len({token(made, 1), token(made, 2), *others}) == 6
 
 
 @pytest.mark.parametrize(
