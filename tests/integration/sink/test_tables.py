@@ -18,9 +18,10 @@ from schemas.clock import SystemClock
 from schemas.errors import ConfigError, TransientError
 from schemas.ids import uuid7
 from schemas.settings import Settings
+from schemas.telemetry import Metrics
 from streams.sink.migrate import migrate, open_migrated, recorded, shipped
 from streams.sink.store import ClickHouseStore
-from streams.sink.writer import token
+from streams.sink.writer import Writer, token
 from tests.integration.sink.conftest import rows_of, write
 from tests.sink_events import NOON, day, reward, step, summary
 
