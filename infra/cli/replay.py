@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -164,10 +165,21 @@ def _progress(*, quiet: bool) -> Iterator["Report"]:
 def _print(plan: "Plan", verb: str, as_json: bool) -> None:
     if as_json:
         groups = [{"group": g.group, "wiped": list(g.changelogs)} for g in plan.groups]
-        value = {"groups": groups, "tables_wiped": list(plan.tables), "records": plan.num_records}
+        value = {
+            "groups": groups,
+            "tables_wiped": list(plan.tables),
+            "records": plan.num_records,
+            "gone": [asdict(gap) for gap in plan.gone],
+        }
         typer.echo(json.dumps(value))
         return
     names = ", ".join(group.group for group in plan.groups)
     typer.echo(f"{verb} {plan.num_records} records through {names}")
     if plan.tables:
         typer.echo(f"tables wiped and filled again: {', '.join(plan.tables)}")
+    for gap in plan.gone:
+        fate = "were handled before" if gap.why == "replay" else "were never read"
+        typer.echo(
+            f"{gap.topic} partition {gap.partition} no longer holds offsets {gap.first} to "
+            f"{gap.end - 1}: {gap.group} cannot read them. They {fate}."
+        )

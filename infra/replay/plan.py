@@ -9,7 +9,7 @@ where the old outputs end. From a time or an offset nothing is wiped: what was d
 event is decided the same again, and state older than the start stays whole.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -17,6 +17,7 @@ from schemas import topics
 from schemas.atdp.internal import Replay
 from schemas.bus import Position
 from schemas.errors import ConfigError
+from schemas.log_gaps import LogGap, Why
 from schemas.topics import ASSEMBLY, GROUPS, REDACTION, SINK
 
 #: What each group reads, and of that what another processor writes.
@@ -73,11 +74,13 @@ class GroupPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The whole replay, upstream first. `num_records` is what the first group will read."""
+    """The whole replay, upstream first. `num_records` is what the first group will read, `gone`
+    what was asked for and retention has deleted."""
 
     groups: tuple[GroupPlan, ...]
     tables: tuple[str, ...]
     num_records: int
+    gone: tuple[LogGap, ...] = ()
 
 
 def make_plan(groups: Sequence[str], start: Start, log: Log, *, keep_tables: bool) -> Plan:
@@ -88,6 +91,8 @@ def make_plan(groups: Sequence[str], start: Start, log: Log, *, keep_tables: boo
     whole = chosen == GROUPS and start.is_beginning
     if whole and not keep_tables:
         _refuse_lost_rows(log)
+    if start.is_beginning and ASSEMBLY in chosen and REDACTION not in chosen:
+        _refuse_half_a_join(log)
     if whole and keep_tables and _is_cut(log):
         # State and clean records older than the cut cannot be made again, so they stay.
         kept = log.watermarks[topics.RAW_EVENTS]
@@ -100,6 +105,7 @@ def make_plan(groups: Sequence[str], start: Start, log: Log, *, keep_tables: boo
             log.watermarks[topic][partition][1] - offset
             for (topic, partition), offset in plans[0].offsets.items()
         ),
+        gone=tuple(gap for group in chosen for gap in _gone(group, chosen, start, log)),
     )
 
 
@@ -144,6 +150,27 @@ def _refuse_unknown_partitions(start: Start, log: Log) -> None:
             )
 
 
+def _gone(group: str, chosen: Sequence[str], start: Start, log: Log) -> Iterator[LogGap]:
+    """What the group has still to read, or is asked to read again, and is no longer kept.
+
+    A reset moves the group past it, so it is told now. Of a time it is known only that all records
+    before the first one kept are gone.
+    """
+    for topic in INPUTS[group]:
+        is_made_anew = start.is_beginning and FED_BY.get(topic) in chosen
+        if topic == topics.TICKS or is_made_anew:
+            continue
+        for partition, (first, _) in log.watermarks[topic].items():
+            unread = log.committed[group].get((topic, partition), 0)
+            if unread < first:
+                yield LogGap(group, topic, partition, unread, first, Why.RETENTION)
+            asked = start.offsets.get((topic, partition), first)
+            if start.at is not None and log.offsets_at[topic][partition] <= first:
+                asked = 0
+            if asked < min(first, unread):
+                yield LogGap(group, topic, partition, asked, min(first, unread), Why.REPLAY)
+
+
 def _is_cut(log: Log) -> bool:
     return any(first > 0 for first, _ in log.watermarks[topics.RAW_EVENTS].values())
 
@@ -155,6 +182,20 @@ def _refuse_lost_rows(log: Log) -> None:
             f"{topics.RAW_EVENTS} no longer holds its first records (partitions "
             f"{', '.join(map(str, cut))}): rows made from them would be wiped and never come "
             "again. Give --keep-tables, or replay only assembly and sink, whose logs are longer."
+        )
+
+
+def _refuse_half_a_join(log: Log) -> None:
+    cut = [
+        topic
+        for topic in INPUTS[ASSEMBLY]
+        if topic != topics.TICKS and any(first > 0 for first, _ in log.watermarks[topic].values())
+    ]
+    if cut:
+        raise ConfigError(
+            f"{', '.join(cut)} no longer hold their first records: trajectories would be joined "
+            "anew from a part of their steps, and their rows would say less than now. Give "
+            "--from-time or --from-offset, which keep the state of what is older."
         )
 
 

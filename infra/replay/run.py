@@ -10,6 +10,7 @@ that dies before it starts them leaves a note (`infra.replay.unfinished`): `head
 so, and running the replay again finishes it.
 """
 
+import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -36,6 +37,7 @@ from schemas.bus.kafka import KafkaBus
 from schemas.codec import encode
 from schemas.errors import ConfigError, TransientError
 from schemas.ids import uuid7
+from schemas.log_gaps import to_event
 from schemas.settings import Settings
 
 Report = Callable[[str, int, int], None]
@@ -167,7 +169,8 @@ def _wait_for_empty_groups(admin: Admin, groups: Sequence[str]) -> None:
 
 
 def _record_epochs(bus: Bus, plan: Plan, log: Log) -> None:
-    """The new epoch of each group, and that somebody ordered it. Durable before the reset."""
+    """The new epoch of each group, that somebody ordered it, and what of it is no longer kept.
+    Durable before the reset."""
     from streams.runtime.replays import read_replays
 
     earlier = read_replays(bus)
@@ -190,10 +193,14 @@ def _record_epochs(bus: Bus, plan: Plan, log: Log) -> None:
         actor="cli",
         action="replay.started",
         subject=", ".join(group.group for group in plan.groups),
-        details=f'{{"epoch": {epoch}, "records": {plan.num_records}}}',
+        details=json.dumps(
+            {"epoch": epoch, "records": plan.num_records, "tables_wiped": list(plan.tables)}
+        ),
         occurred_at=now,
     )
-    produce(bus, [*records, Record(topics.AUDIT, audit.audit_id.encode(), encode(audit))])
+    told = [audit, *(to_event(gap, now) for gap in plan.gone)]
+    records += [Record(topics.AUDIT, event.audit_id.encode(), encode(event)) for event in told]
+    produce(bus, records)
 
 
 def produce(bus: Bus, records: Sequence[Record]) -> None:

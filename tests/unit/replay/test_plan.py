@@ -1,6 +1,7 @@
 """What a replay will do is decided, and refused, before anything is touched."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +14,7 @@ from schemas import topics
 from schemas.atdp.internal import PartitionOffset, Replay
 from schemas.bus import Position
 from schemas.errors import ConfigError
+from schemas.log_gaps import LogGap, Why
 from schemas.topics import ASSEMBLY, GROUPS, REDACTION, SINK
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -63,6 +65,42 @@ def test_a_cut_log_with_kept_tables_wipes_nothing_and_skips_nothing() -> None:
             assert offset == (5 if topic == topics.RAW_EVENTS else COMMITTED), topic
 
 
+@pytest.mark.parametrize(
+    ("start", "asked"),
+    [
+        (Start(offsets={(topics.STEPS, 0): 5}), [(topics.STEPS, 0, 5, 20)]),
+        (Start(offsets={(topics.STEPS, 0): 20}), []),
+        (Start(at=NOW), [(t, p, 0, 20) for t in INPUTS[SINK] for p in PARTITIONS]),
+    ],
+)
+def test_what_is_asked_for_and_no_longer_kept_is_told(start: Start, asked: Any) -> None:
+    plan = make_plan([SINK], start, log(first=20, at=20), keep_tables=True)
+    assert sorted(plan.gone, key=str) == sorted(
+        (LogGap(SINK, t, p, first, end, Why.REPLAY) for t, p, first, end in asked), key=str
+    )
+
+
+def test_a_time_after_the_first_record_kept_misses_nothing() -> None:
+    assert make_plan([SINK], Start(at=NOW), log(first=20, at=21), keep_tables=True).gone == ()
+
+
+@pytest.mark.parametrize(("committed", "unread"), [(10, 10), (None, 0)])
+def test_what_a_group_has_not_read_and_a_reset_passes_is_told(
+    committed: int | None, unread: int
+) -> None:
+    start = Start(offsets={(topics.STEPS, 0): 40})
+    plan = make_plan([SINK], start, log(first=20, committed=committed), keep_tables=True)
+    assert set(plan.gone) == {
+        LogGap(SINK, t, p, unread, 20) for t in INPUTS[SINK] for p in PARTITIONS
+    }
+
+
+def test_joining_anew_from_a_part_of_the_steps_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--from-time"):
+        make_plan([ASSEMBLY, SINK], BEGINNING, log(first=5), keep_tables=True)
+    make_plan([SINK], BEGINNING, log(first=5), keep_tables=True)
+
+
 def test_every_input_of_every_group_is_reset() -> None:
     for group in GROUPS:
         assert set(offsets(group)) == {(t, p) for t in INPUTS[group] for p in PARTITIONS}
@@ -95,8 +133,10 @@ def test_a_log_that_was_cut_would_lose_rows_unless_the_tables_stay() -> None:
     plan = make_plan(GROUPS, Start(), log(first=5), keep_tables=True)
     assert plan.tables == ()
     assert plan.groups[0].offsets[topics.RAW_EVENTS, 0] == 5
-    later = make_plan((ASSEMBLY, SINK), Start(), log(first=5), keep_tables=False)
-    assert later.groups[0].offsets[topics.STEPS, 1] == 5
+    raw = {topics.RAW_EVENTS: dict.fromkeys(PARTITIONS, (5, END))}
+    only_raw_is_cut = replace(log(), watermarks={**log().watermarks, **raw})
+    later = make_plan((ASSEMBLY, SINK), Start(), only_raw_is_cut, keep_tables=False)
+    assert later.groups[0].offsets[topics.STEPS, 1] == 0
 
 
 def test_a_time_moves_back_and_never_forward() -> None:
