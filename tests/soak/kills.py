@@ -66,6 +66,7 @@ class Killer:
         self._plan = plan
         self._recovering: dict[asyncio.Task[None], str] = {}
         self.kills: list[Kill] = []
+        self.is_done = False
 
     async def run(self) -> None:
         """All kills, and every recovery after them."""
@@ -74,6 +75,7 @@ class Killer:
             await self._execute(planned)
         for task in list(self._recovering):
             await task
+        self.is_done = True
 
     def _has_played(self, num_steps: int) -> bool:
         return self._load.num_steps >= num_steps

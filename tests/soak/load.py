@@ -6,17 +6,19 @@ The ledger holds every attempt with what the client saw of it, and every reward.
 """
 
 import asyncio
+import itertools
 import random
 import re
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
 
+from infra.demo.conversations import Conversation
 from infra.demo.player import STEP_HEADER, Target
 from tests.soak.model import NAME
 from tests.soak.talks import Talk
@@ -78,10 +80,18 @@ class Load:
     """Plays talks against one target, `concurrency` at a time."""
 
     def __init__(
-        self, target: Target, talks: Sequence[Talk], *, seed: int, concurrency: int
+        self,
+        target: Target,
+        conversations: Sequence[Conversation],
+        *,
+        seed: int,
+        concurrency: int,
+        pause_seconds: float,
     ) -> None:
+        """Between the calls of a conversation `pause_seconds` pass, as with a real agent."""
         self._target = target
-        self._talks = talks
+        self._conversations = conversations
+        self._pause_seconds = pause_seconds
         self._rng = random.Random(seed)
         self._limit = asyncio.Semaphore(concurrency)
         self.ledger = Ledger()
@@ -92,12 +102,18 @@ class Load:
         self.may_call = asyncio.Event()
         self.may_call.set()
 
-    async def play(self) -> None:
-        """Every talk with its reward. GaveUpError when the gateway does not come back."""
+    async def play(self, is_enough: Callable[[], bool]) -> None:
+        """Begin talk after talk until it is enough, and play all of them to their rewards.
+
+        GaveUpError when the gateway does not come back.
+        """
         connector = aiohttp.TCPConnector(limit=0)
+        numbers = itertools.count()
         async with aiohttp.ClientSession(connector=connector) as http, asyncio.TaskGroup() as tasks:
-            for talk in self._talks:
+            while not is_enough():
                 await self._limit.acquire()
+                number = next(numbers)
+                talk = Talk(number, self._conversations[number % len(self._conversations)])
                 tasks.create_task(self._play(http, talk))
         self.is_done = True
 
@@ -115,6 +131,7 @@ class Load:
                     await self._reward(http, talk, feedback_id, {"step_id": key}, key)
                 body = request_body(messages[:position], stream=(talk.number + turn) % 2 == 0)
                 last = await self._call(http, talk.number, position, body, key)
+                await asyncio.sleep(self._pause_seconds)
             assert last is not None
             if not early:
                 await self._reward_late(http, talk, feedback_id, last, key)

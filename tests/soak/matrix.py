@@ -1,11 +1,12 @@
 """The crash matrix: `python -m tests.soak.matrix --seeds 1,2,3,4,5 --kills 2 --steps 20000`.
 
-Each seed is a run of its own; every second one has two workers in each group. A run appends one
+Each seed is a run of its own; those with an even number have two workers in each group. A run appends one
 JSON line to the results file. `--publish` writes docs/reliability.md from all of its lines.
 """
 
 import argparse
 import json
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -30,15 +31,19 @@ def main() -> int:
     given = parser.parse_args()
     given.results.parent.mkdir(parents=True, exist_ok=True)
     all_right = True
-    for index, seed in enumerate(int(text) for text in given.seeds.split(",")):
-        order = Order(seed, given.steps, given.kills, two_workers=index % 2 == 1)
-        with tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder:
-            outcome = run_trial(order, Path(folder), _say)
+    for seed in (int(text) for text in given.seeds.split(",")):
+        order = Order(seed, given.steps, given.kills, two_workers=seed % 2 == 0)
+        folder = Path(tempfile.mkdtemp(prefix="headrace-soak-"))
+        outcome = run_trial(order, folder, _say)
         line = json.dumps(outcome.plain())
         with given.results.open("a") as results:
             results.write(line + "\n")
         _say(line)
         all_right = all_right and outcome.verdict.is_right
+        if outcome.verdict.is_right:
+            shutil.rmtree(folder)
+        else:
+            _say(f"what the run left is in {folder}")
     if given.publish is not None:
         publish(given.results, given.publish)
     return 0 if all_right else 1

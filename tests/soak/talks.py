@@ -78,14 +78,3 @@ class Talk:
         first = next(i for i, message in enumerate(messages) if message["role"] == "user")
         messages[first] = tagged(messages[first], self.number)
         return [orjson.dumps(message) for message in messages]
-
-
-def talks(conversations: Sequence[Conversation], num_steps: int) -> list[Talk]:
-    """Talks with at least so many calls in all."""
-    chosen: list[Talk] = []
-    left = num_steps
-    while left > 0:
-        talk = Talk(len(chosen), conversations[len(chosen) % len(conversations)])
-        chosen.append(talk)
-        left -= len(talk.turns)
-    return chosen

@@ -17,7 +17,7 @@ from tests.e2e.conftest import stage_with
 from tests.soak.kills import Kill, Killer, plan_kills
 from tests.soak.load import Load
 from tests.soak.stack import Backlog, Victims, Workers
-from tests.soak.talks import load_conversations, recordings, talks
+from tests.soak.talks import load_conversations, recordings
 from tests.soak.verdict import Verdict, judge, read_evidence
 
 SETTINGS = {
@@ -37,13 +37,15 @@ _SETTLE_LOOK_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Order:
-    """What to run. `kills_each` is the number of kills of every process."""
+    """What to run: at least `num_steps` calls, and as many as it takes until every process was
+    killed `kills_each` times."""
 
     seed: int
     num_steps: int
     kills_each: int
     two_workers: bool = False
     concurrency: int = 24
+    pause_seconds: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,10 @@ async def _run(
 ) -> Outcome:
     file = recordings()
     conversations = load_conversations(file)
-    chosen = talks(conversations, order.num_steps)
-    load = Load(stage.target, chosen, seed=order.seed, concurrency=order.concurrency)
+    load = Load(
+        stage.target, conversations, seed=order.seed,
+        concurrency=order.concurrency, pause_seconds=order.pause_seconds,
+    )  # fmt: skip
     victims = Victims(stage, workers)
     plan = plan_kills(order.seed, order.num_steps, order.kills_each, two_workers=order.two_workers)
     killer = Killer(load, victims, plan)
@@ -128,7 +132,9 @@ async def _run(
     began = time.monotonic()
     try:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(load.play())
+            tasks.create_task(
+                load.play(lambda: killer.is_done and load.num_steps >= order.num_steps)
+            )
             tasks.create_task(killer.run())
             tasks.create_task(_report(load, killer, watch, say))
         played = time.monotonic()
