@@ -1,7 +1,7 @@
 """The crash matrix: `python -m tests.soak.matrix --seeds 1,2,3,4,5 --kills 2 --steps 20000`.
 
-Each seed is a run of its own; those with an even number have two workers in each group. A run appends one
-JSON line to the results file. `--publish` writes docs/reliability.md from all of its lines.
+Each seed is a run of its own; those with an even number have two workers in each group. A run
+appends one JSON line to the results file. `--publish` writes docs/reliability.md from its lines.
 """
 
 import argparse
