@@ -16,30 +16,70 @@ from typing import Any, Literal, TextIO, cast
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-#: Every metric: name → (type, help, labels). A test freezes the names.
+#: Every metric: name → (type, help, labels). A test freezes the names, another compares with what
+#: the code sets, and docs/metrics.md is made of it.
 METRICS: dict[str, tuple[Literal["counter", "gauge", "histogram"], str, tuple[str, ...]]] = {
     "headrace_gateway_requests": ("counter", "Requests relayed", ("path", "outcome")),
     "headrace_gateway_overhead_seconds": ("histogram", "Time added before the first byte", ()),
     "headrace_gateway_feedback": ("counter", "Feedback events accepted", ("target",)),
     "headrace_gateway_shed": ("counter", "Exchanges not captured, or not whole: no room", ()),
+    "headrace_healthy": ("gauge", "1 while /health answers 200, else 0", ()),
     "headrace_spool_bytes": ("gauge", "Bytes in the spool that wait for Kafka", ()),
     "headrace_spool_refused": ("counter", "Writes that the disk refused the spool", ("what",)),
     "headrace_spool_published": ("counter", "Events published from the spool", ("result",)),
+    "headrace_spool_age_seconds": (
+        "gauge",
+        "Time that the oldest event has waited for Kafka since it was read",
+        (),
+    ),
+    "headrace_lag_records": (
+        "gauge",
+        "Offsets between commit and end of a partition",
+        ("group", "topic", "partition"),
+    ),
+    "headrace_commit_age_seconds": (
+        "gauge",
+        "Time since a partition with waiting records was committed; the worst",
+        ("group",),
+    ),
+    "headrace_recovery_seconds": (
+        "histogram",
+        "Time from start or rebalance until records flow",
+        ("group",),
+    ),
     "headrace_records": ("counter", "Records processed", ("group", "result")),
     "headrace_dead_letters": ("counter", "Records sent to a dead letter", ("group", "reason")),
     "headrace_quarantined": ("counter", "Records sent to quarantine", ("reason",)),
     "headrace_retries": ("counter", "Attempts repeated after a transient failure", ("group",)),
     "headrace_batch_seconds": ("histogram", "Time from taking a batch to its commit", ("group",)),
     "headrace_held_events": ("gauge", "Calls that wait for the call before them", ()),
+    "headrace_held_bytes": ("gauge", "Bytes of the calls that wait", ()),
     "headrace_hold_expired": ("counter", "Calls emitted without the call before them", ()),
+    "headrace_redaction_cache": ("counter", "Texts looked up in the cache", ("result",)),
     "headrace_open_trajectories": ("gauge", "Trajectories held in state", ()),
+    "headrace_events_after_retention": (
+        "counter",
+        "Events of trajectories whose state assembly has let go",
+        (),
+    ),
     "headrace_log_gap_records": (
         "counter",
         "Records that retention deleted before they were read",
         ("group", "topic"),
     ),
     "headrace_sink_rows": ("counter", "Rows written", ("table",)),
+    "headrace_sink_insert_rows": ("histogram", "Rows of one insert", ("table",)),
+    "headrace_sink_insert_seconds": ("histogram", "Time of one insert", ("table",)),
 }
+
+#: Upper bounds of a histogram's buckets; where none are named, the library's, made for seconds.
+BUCKETS = {
+    "headrace_gateway_overhead_seconds": (
+        0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
+    ),
+    "headrace_recovery_seconds": (0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0),
+    "headrace_sink_insert_rows": (1, 10, 50, 100, 500, 1_000, 2_000, 5_000, 10_000),
+}  # fmt: skip
 
 _TYPES = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
 
@@ -64,7 +104,7 @@ class Metrics:
         return metric
 
     def histogram(self, name: str, **labels: str) -> Histogram:
-        """The histogram of that name, in seconds, with labels applied."""
+        """The histogram of that name, with labels applied."""
         metric = self._get(name, "histogram", labels)
         assert isinstance(metric, Histogram)
         return metric
@@ -74,9 +114,19 @@ class Metrics:
         if registered_kind != kind:
             raise TypeError(f"{name} is a {registered_kind}")
         if name not in self._made:
-            self._made[name] = _TYPES[kind](name, text, label_names, registry=self.registry)
+            self._made[name] = self._make(name, kind, text, label_names)
         metric = self._made[name]
         return metric.labels(**labels) if label_names else metric
+
+    def _make(
+        self, name: str, kind: str, text: str, label_names: tuple[str, ...]
+    ) -> Counter | Gauge | Histogram:
+        if name in BUCKETS:
+            return Histogram(name, text, label_names, registry=self.registry, buckets=BUCKETS[name])
+        made: Counter | Gauge | Histogram = _TYPES[kind](
+            name, text, label_names, registry=self.registry
+        )
+        return made
 
 
 def frames_without_text(

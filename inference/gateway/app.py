@@ -22,6 +22,7 @@ from inference.gateway.server import start_server
 from inference.spool import Publisher, Spool
 from inference.spool.assemble import Assembler
 from inference.spool.disk import Disk
+from inference.spool.health import GatewayHealth, judge, look
 from inference.upstreams.http import Upstream
 from schemas.bus import Bus
 from schemas.bus.kafka import KafkaBus
@@ -98,13 +99,27 @@ class Gateway:
         if self.recorder.num_owed:
             self.recorder.settle()
         self.calls.end_stalled()
-        self.metrics.gauge("headrace_spool_bytes").set(self.spool.backlog_bytes)
+        self._measure()
         delivered = self.publisher.caught_up_at
         if delivered is not None:
             self.spool.roll_if_read(delivered)
         if not self.publisher.is_alive or not self.keys.is_alive:
             _log.error("thread_ended")  # a bug; the supervisor starts a new process
             signal.raise_signal(signal.SIGTERM)
+
+    def health(self) -> GatewayHealth:
+        """Whether calls are taken and events get on to Kafka."""
+        alive, known = self.keys.is_alive, self.keys.is_ready
+        facts = look(
+            self.publisher, self.spool, self.settings.gateway, keys_alive=alive, keys_known=known
+        )
+        return judge(facts, self.settings.stalled_after_seconds)
+
+    def _measure(self) -> None:
+        health = self.health()
+        self.metrics.gauge("headrace_spool_bytes").set(health.spool_bytes)
+        self.metrics.gauge("headrace_spool_age_seconds").set(health.spool_age_seconds)
+        self.metrics.gauge("headrace_healthy").set(health.healthy)
 
     async def close(self) -> None:
         """Finish calls, publish what is whole, close everything."""

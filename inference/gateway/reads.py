@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -39,21 +40,18 @@ class Reads:
             return self._trajectory
         if path.startswith(("/schemas/ids/", "/subjects")):
             return self._registry
-        return {"/health": self._health, "/metrics": self._metrics}.get(path)
+        own = {"/health": self._health, "/ready": self._ready, "/metrics": self._metrics}
+        return own.get(path)
 
     async def _health(self, _request: web.Request, _route: Route) -> web.StreamResponse:
-        gateway = self._gateway
-        alive = gateway.publisher.is_alive and gateway.keys.is_alive
-        has_room = gateway.spool.backlog_bytes < gateway.settings.gateway.spool_max_bytes
-        ready = alive and gateway.keys.is_ready and has_room
-        return json_response(200 if ready else 503, {
-            "alive": alive,
-            "ready": ready,
-            "keys_known": gateway.keys.is_ready,
-            "kafka_delivers": gateway.publisher.is_delivering,
-            "spool_bytes": gateway.spool.backlog_bytes,
-            "spool_events_waiting": gateway.publisher.num_waiting,
-        })  # fmt: skip
+        """For whoever watches: 503 also while events only pile up in the spool."""
+        health = self._gateway.health()
+        return json_response(200 if health.healthy else 503, asdict(health))
+
+    async def _ready(self, _request: web.Request, _route: Route) -> web.StreamResponse:
+        """For whoever sends calls here: a gateway takes them while Kafka is away."""
+        health = self._gateway.health()
+        return json_response(200 if health.ready else 503, asdict(health))
 
     async def _metrics(self, _request: web.Request, _route: Route) -> web.StreamResponse:
         text = generate_latest(self._gateway.metrics.registry)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -49,6 +49,7 @@ class _Job:
     refused: Reason | None = None
     was_aside: bool = False
     sent_at: float = 0.0
+    read_at: float = field(default_factory=time.monotonic)
 
 
 class Publisher:
@@ -87,6 +88,12 @@ class Publisher:
         self.caught_up_at: tuple[int, int] | None = None
         #: None until the first delivery report; then whether the last one was a success.
         self.is_delivering: bool | None = None
+        #: What the last attempt failed for, empty since the last success. Read by other threads.
+        self.waits_for = ""
+        #: When (monotonic) the oldest waiting event was read, None while none waits; and when Kafka
+        #: last took one, or none waited. Read by other threads.
+        self.oldest_at: float | None = None
+        self.progressed_at = time.monotonic()
 
     def start(self) -> None:
         """Start the thread."""
@@ -118,6 +125,7 @@ class Publisher:
             progressed |= self._settle()
             self._tidy()
             self._forget_finished()
+            self._note_waiting()
             self.caught_up_at = None if self.num_waiting else self._sources[0].caught_up_at
             if not progressed:
                 self._spool.wake.wait(_IDLE_SECONDS)
@@ -127,6 +135,13 @@ class Publisher:
             self._spool.wake.clear()
         for source in self._sources:
             source.close()
+
+    def _note_waiting(self) -> None:
+        fronts = [jobs[0] for jobs in (self._ready, self._aside) if jobs]
+        fronts += list(self._in_flight.values())[:1]
+        self.oldest_at = min((job.read_at for job in fronts), default=None)
+        if self.oldest_at is None:
+            self.progressed_at = time.monotonic()
 
     def _may_go_on(self) -> bool:
         idle = self.caught_up_at == self._spool.position and len(self._sources) == 1
@@ -233,7 +248,8 @@ class Publisher:
             if delivery.error is not None:
                 self._refused(job, delivery.error)
                 continue
-            self._pause_seconds, self.is_delivering = 0.0, True
+            self._pause_seconds, self.is_delivering, self.waits_for = 0.0, True, ""
+            self.progressed_at = time.monotonic()
             delivered.setdefault(id(job.source), []).append(job.event)
             self._count("dead_lettered" if job.refused else "delivered")
         for source in self._sources:
@@ -290,7 +306,7 @@ class Publisher:
         if self.is_delivering is not False:
             _log.warning("spool_waits", error=str(error), backlog_bytes=self._spool.backlog_bytes)
         asked = error.retry_after_seconds if isinstance(error, TransientError) else 1.0
-        self.is_delivering = False
+        self.is_delivering, self.waits_for = False, str(error)
         self._pause_seconds = min(max(asked, self._pause_seconds * 2), _MAX_PAUSE_SECONDS)
         self._pause_until = time.monotonic() + self._pause_seconds
         self._count("retried")

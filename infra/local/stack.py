@@ -37,6 +37,8 @@ class Ports:
     kafka_controller: int = 9093
     clickhouse: int = 8123
     gateway: int = 8400
+    #: /metrics and /health of redaction, assembly and sink.
+    processors: tuple[int, ...] = (8401, 8402, 8403)
 
     def as_options(self) -> list[str]:
         """The same ports as command-line options."""
@@ -61,12 +63,14 @@ class Ports:
         controller = kafka_port + 1
         if not is_free(controller):
             controller = alternative_to(controller)
-        return cls(
-            kafka_port,
-            controller,
-            clickhouse or settings.clickhouse.port,
-            gateway or settings.gateway.port,
-        )
+        clickhouse_port = clickhouse or settings.clickhouse.port
+        gateway_port = gateway or settings.gateway.port
+        taken = {kafka_port, controller, clickhouse_port, gateway_port}
+        processors: list[int] = []
+        for _ in _PROCESSORS:  # next to the gateway, so that a scraper's list is short
+            last = processors[-1] if processors else gateway_port
+            processors.append(alternative_to(last, avoid=frozenset({*taken, *processors})))
+        return cls(kafka_port, controller, clickhouse_port, gateway_port, tuple(processors))
 
 
 def uses_local_kafka(settings: Settings) -> bool:
@@ -177,7 +181,7 @@ def _services(
     gateway = ChildSpec(
         name="gateway",
         command=[sys.executable, "-m", "inference.gateway"],
-        probe=HttpProbe(f"http://{settings.gateway.host}:{ports.gateway}/health"),
+        probe=HttpProbe(f"http://{settings.gateway.host}:{ports.gateway}/ready"),
         after=["topics"],
         environment=environment,
         ports=(Port(ports.gateway, "the gateway", "--gateway-port"),),
@@ -190,8 +194,9 @@ def _services(
             command=[sys.executable, "-m", group],
             probe=FileProbe(run_dir(Path(endpoints["HEADRACE_DATA_DIR"])) / f"{group}.ready"),
             after=["topics", *(n for n in ("clickhouse",) if n in local and name == "sink")],
-            environment=named,
+            environment={**named, "HEADRACE_METRICS_PORT": str(port)},
+            ports=(Port(port, f"metrics of {name}", "--gateway-port"),),
         )
-        for name, group in _PROCESSORS
+        for (name, group), port in zip(_PROCESSORS, ports.processors, strict=True)
     ]
     return [create_topics, gateway, *processors]

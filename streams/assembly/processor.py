@@ -112,7 +112,7 @@ class Assembly:
         key = trajectory_key(event.tenant_id, event.trajectory_id).decode()
         row = state.get(key)
         if row is not None and header(row)[0] is RowKind.TOMBSTONE:
-            self._count("after_retention")
+            self._metrics.counter("headrace_events_after_retention").inc()
             return Effects()
         stored = load(key, row, state.get) if row else None
         old = stored or Trajectory(event.tenant_id, event.trajectory_id)
@@ -227,9 +227,6 @@ class Assembly:
             return Effects()
         self._index.forget(place.partition, place.key)
         return Effects(state=((place.key, None),))
-
-    def _count(self, result: str) -> None:
-        self._metrics.counter("headrace_records", group=topics.ASSEMBLY, result=result).inc()
 
 
 _TOPICS: dict[type, str] = {TrajectorySummary: topics.SUMMARIES, Sample: topics.SAMPLES}

@@ -1,12 +1,20 @@
 """The redaction processor in its shell: two lanes in one consumer group."""
 
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+
 from schemas import topics
 from schemas.secrets import load_root_secret
 from schemas.store import BlobStore
+from schemas.telemetry import Metrics
 from streams.redaction.aliases import AliasProcessor
+from streams.redaction.cache import CacheCounters
 from streams.redaction.processor import RedactionProcessor
 from streams.redaction.tenants import Tenants
 from streams.runtime.shell import Shell
+
+_REPORT_SECONDS = 5.0
 
 
 def build(shell: Shell) -> None:
@@ -33,3 +41,25 @@ def build(shell: Shell) -> None:
         AliasProcessor(tenants, context.mark),
         table=topics.ALIASES_TABLE,
     )
+    shell.add_task(cache_reporter(tenants.cache_counters, context.metrics))
+
+
+def cache_reporter(
+    counters: CacheCounters, metrics: Metrics
+) -> Callable[[], Coroutine[None, None, None]]:
+    """A task that counts, every few seconds and for ever, what the cache has counted since."""
+
+    async def run() -> None:
+        told = CacheCounters()
+        while True:
+            now = replace(counters)
+            for result, number in (
+                ("hit", now.num_hits - told.num_hits),
+                ("miss", now.num_misses - told.num_misses),
+                ("evicted", now.num_evicted - told.num_evicted),
+            ):
+                metrics.counter("headrace_redaction_cache", result=result).inc(number)
+            told = now
+            await asyncio.sleep(_REPORT_SECONDS)
+
+    return run

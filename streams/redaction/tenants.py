@@ -7,7 +7,7 @@ from schemas.errors import PermanentError, Reason
 from schemas.ids import is_tenant_id
 from schemas.secrets import tenant_key
 from schemas.settings import RedactionSettings
-from streams.redaction.cache import DigestCache
+from streams.redaction.cache import CacheCounters, DigestCache
 from streams.redaction.detect.budget import Budget
 from streams.redaction.redacting import EventRedaction
 from streams.redaction.redactor import Redactor, build_detector
@@ -44,6 +44,11 @@ class Tenants:
         self._cache = DigestCache(max_bytes=settings.cache_bytes)
         self._tenants: OrderedDict[str, Tenant] = OrderedDict()
         self.policy_version = f"{POLICY_VERSION};{self._detector.version}"
+
+    @property
+    def cache_counters(self) -> CacheCounters:
+        """How often the cache knew a text."""
+        return self._cache.counters
 
     def begin_event(self) -> None:
         """The detector's time for one event runs from now."""

@@ -174,6 +174,8 @@ class RecordLane:
         self._max_held = max_held
         self._max_held_bytes = max_held_bytes
         self._held: OrderedDict[tuple[str, int, int], _Held] = OrderedDict()
+        #: Held records and their bytes, as last told to the gauges.
+        self._told = (0, 0)
         #: Partitions that were taken away while a batch was under way.
         self._revoked: set[tuple[str, int]] = set()
 
@@ -189,8 +191,15 @@ class RecordLane:
         self._held = batch.held
         for topic, partition in tuple(self._revoked):
             self.forget(topic, partition)
-        self._metrics.gauge("headrace_held_events").set(len(self._held))
+        self._tell_held()
         return batch.finished
+
+    def _tell_held(self) -> None:
+        """The lanes of a process share these gauges, so each adds by how much it changed."""
+        now = (len(self._held), sum(held.num_bytes for held in self._held.values()))
+        self._metrics.gauge("headrace_held_events").inc(now[0] - self._told[0])
+        self._metrics.gauge("headrace_held_bytes").inc(now[1] - self._told[1])
+        self._told = now
 
     def forget(self, topic: str, partition: int) -> None:
         """Another worker owns the partition now and sees its unacknowledged records again."""
@@ -232,6 +241,7 @@ class RecordLane:
     def _handle(self, record: Received, batch: _Batch, *, overdue: bool) -> bool:
         """Handle one record into the batch; True unless it waits."""
         where = coordinates(record)
+        result = "handled"
         try:
             self._refuse_if_it_keeps_crashing(where)
             view = _Overlay(self._table, batch, record.partition)
@@ -239,9 +249,9 @@ class RecordLane:
             _refuse_oversized(effects)
         except PermanentError as error:
             letter = dead_letter(self._group, record, error, self._clock, self._metrics)
-            effects = Effects(outputs=(letter,))
+            effects, result = Effects(outputs=(letter,)), "dead_lettered"
         except QuarantineError as error:
-            effects = Effects(outputs=(self._quarantine(record, error),))
+            effects, result = Effects(outputs=(self._quarantine(record, error),)), "quarantined"
         except HeadraceError:
             raise
         except Exception:
@@ -257,7 +267,7 @@ class RecordLane:
             # the changelog keeps the order of the last writes: rows that name others come last
             batch.state.move_to_end((record.partition, key))
         batch.finished.append(record)
-        self._metrics.counter("headrace_records", group=self._group, result="handled").inc()
+        self._metrics.counter("headrace_records", group=self._group, result=result).inc()
         return True
 
     def _refuse_if_it_keeps_crashing(self, where: tuple[str, int, int]) -> None:

@@ -69,6 +69,8 @@ class Pump:
         self._revocations: Counter[Position] = Counter()
         self._at_rest = asyncio.Event()
         self._at_rest.set()
+        #: What the batch under way waits for, in words; empty while it gets on.
+        self.waits_for = ""
 
     async def feed(self, events: AsyncIterator[Any]) -> None:
         """Put a stream's events into the inbox; waits while it is full."""
@@ -153,13 +155,17 @@ class Pump:
             try:
                 self._at_rest.clear()
                 # A partition may have been taken away while the batch waited for its next attempt.
-                return await self._lane.process(
+                finished = await self._lane.process(
                     [r for r in batch if _coordinates(r) in self._events]
                 )
             except TransientError as error:
+                self.waits_for = str(error)
                 wait = min(MAX_RETRY_SECONDS, max(2 * wait, error.retry_after_seconds))
                 self._metrics.counter("headrace_retries", group=self._group).inc()
                 log.warning("batch_waits", group=self._group, why=str(error), seconds=wait)
+            else:
+                self.waits_for = ""
+                return finished
             finally:
                 self._at_rest.set()
             await asyncio.sleep(wait)

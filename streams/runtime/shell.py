@@ -9,23 +9,27 @@ import asyncio
 import logging
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import structlog
-from prometheus_client import start_http_server
 
 from schemas import topics
-from schemas.bus.api import Bus, Producer
+from schemas.bus.access import KafkaAccess
+from schemas.bus.api import Bus, Position, Producer
 from schemas.bus.kafka import KafkaBus
 from schemas.clock import SystemClock
 from schemas.errors import ConfigError
 from schemas.settings import Settings, load_settings
 from schemas.telemetry import Metrics, configure_logging
 from streams.runtime.crashes import CrashLedger
+from streams.runtime.door import open_door
 from streams.runtime.gaps import GapRecorder, OnGap
+from streams.runtime.health import HealthWatch
 from streams.runtime.lane import Processor, RecordLane
 from streams.runtime.pump import Lane, Pump
 from streams.runtime.replays import ReplayMark, read_replay_mark
@@ -80,7 +84,8 @@ class Shell:
     def __init__(self, group: str, settings: Settings) -> None:
         # Processors write what their topics take, whatever gateways keep their records to.
         largest = max(topic.max_bytes for topic in topics.all_topics())
-        bus = KafkaBus(settings.kafka.bootstrap_servers, largest + 64 * 1024)
+        self._access = KafkaAccess.from_settings(settings.kafka)
+        bus = KafkaBus(self._access, largest + 64 * 1024)
         self.context = Context(
             settings,
             bus,
@@ -93,14 +98,19 @@ class Shell:
         (settings.data_dir / "run" / group).mkdir(parents=True, exist_ok=True)  # Faust's own folder
         self._pumps: list[tuple[Pump, Sequence[str]]] = []
         self._tasks: list[Callable[[], Any]] = []
+        self._assignment: frozenset[Position] = frozenset()
+        self._rebalanced_at = time.monotonic()
+        self._is_ready = threading.Event()
         gaps = GapRecorder(
             group=group,
             producer=self.context.producer,
             clock=SystemClock(),
             metrics=self.context.metrics,
         )
-        self.app = _faust_app(group, settings, gaps.record)
+        self.app = _faust_app(group, settings, self._access, gaps.record)
         self.app.on_partitions_revoked.connect(self._forget)
+        self.app.on_partitions_assigned.connect(self._assign)
+        self.app.on_rebalance_complete.connect(self._recovered)
 
     def add_processor(
         self,
@@ -138,13 +148,14 @@ class Shell:
             group=self._group,
             lane=lane,
             acknowledge=_acknowledge,
+            logical=self._access.logical,
             metrics=self.context.metrics,
             max_batch=max_batch,
             linger_seconds=linger_seconds,
         )
         self._pumps.append((pump, inputs))
         topic = self.app.topic(
-            *inputs,
+            *map(self._access.physical, inputs),
             key_type=bytes,
             value_type=bytes,
             key_serializer="raw",
@@ -165,11 +176,7 @@ class Shell:
 
     def run(self) -> None:
         """Run until a signal. Does not return."""
-        settings = self.context.settings
-        if settings.metrics_port is not None:
-            start_http_server(
-                settings.metrics_port, addr="127.0.0.1", registry=self.context.metrics.registry
-            )
+        self._watch()
         for coroutine in [*(pump.run for pump, _ in self._pumps), *self._tasks]:
             self.app.task(_guarded(coroutine))
         # Faust runs tasks once its tables are recovered: from then on this process works.
@@ -179,8 +186,37 @@ class Shell:
         worker = faust.Worker(self.app, loglevel="WARN", override_logging=False, quiet=True)
         worker.execute_from_commandline()
 
+    def _watch(self) -> None:
+        """Begin to look at this process's progress, and answer whoever asks for it."""
+        settings, metrics = self.context.settings, self.context.metrics
+        watch = HealthWatch(
+            group=self._group,
+            bus=self.context.bus,
+            inputs=[topic for _, inputs in self._pumps for topic in inputs],
+            assigned=lambda: self._assignment,
+            is_ready=self._is_ready.is_set,
+            waits_for=self._waits_for,
+            metrics=metrics,
+            stalled_after_seconds=settings.stalled_after_seconds,
+        )
+        watch.start()
+        if settings.metrics_port is None:
+            return
+        where = (settings.metrics_host, settings.metrics_port)
+        try:
+            open_door(*where, metrics.registry, lambda: watch.health)
+        except OSError as error:  # whoever has the port may leave it: a supervisor tries again
+            hint = "set HEADRACE_METRICS_PORT to a free port"
+            _die(1, "metrics_port_refused", where=where, why=error.strerror, hint=hint)
+
+    def _waits_for(self) -> str:
+        if self.app.in_recovery:
+            return "it reads its state from the changelog"
+        return next((pump.waits_for for pump, _ in self._pumps if pump.waits_for), "")
+
     async def _announce(self) -> None:
         """Touch the file by which a supervisor sees that the processor is ready."""
+        self._is_ready.set()
         path = self.context.settings.data_dir / "run" / f"{self._group}.ready"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -195,8 +231,22 @@ class Shell:
         return FaustTable(table, topics.changelog_topic(self._group, name))
 
     async def _forget(self, _app: Any, revoked: Any, **_kwargs: Any) -> None:
+        positions = self._positions(revoked)
+        self._assignment -= positions
+        self._rebalanced_at = time.monotonic()
         for pump, inputs in self._pumps:
-            await pump.forget({(tp.topic, tp.partition) for tp in revoked if tp.topic in inputs})
+            await pump.forget({position for position in positions if position[0] in inputs})
+
+    async def _assign(self, _app: Any, assigned: Any, **_kwargs: Any) -> None:
+        self._assignment = self._positions(assigned)
+
+    async def _recovered(self, _app: Any, **_kwargs: Any) -> None:
+        self.context.metrics.histogram("headrace_recovery_seconds", group=self._group).observe(
+            time.monotonic() - self._rebalanced_at
+        )
+
+    def _positions(self, partitions: Any) -> frozenset[Position]:
+        return frozenset((self._access.logical(tp.topic), tp.partition) for tp in partitions)
 
 
 def _guarded(coroutine: Callable[[], Any]) -> Callable[[], Any]:
@@ -230,11 +280,30 @@ def _instance_id(group: str, worker_name: str | None) -> str | None:
     return None if worker_name is None else f"{group}.{worker_name}"
 
 
-def _faust_app(group: str, settings: Settings, on_gap: OnGap) -> Any:
-    servers = settings.kafka.bootstrap_servers.split(",")
+def _credentials(access: KafkaAccess) -> Any:
+    """The same proofs of identity that librdkafka gives, for Faust's client."""
+    context = access.ssl_context()
+    if access.user is None:
+        return None if context is None else faust.SSLCredentials(context)
+    return faust.SASLCredentials(
+        username=access.user,
+        password=access.password,
+        mechanism=access.mechanism,
+        ssl_context=context,
+    )
+
+
+def _faust_app(group: str, settings: Settings, access: KafkaAccess, on_gap: OnGap) -> Any:
+    """Faust knows topics by their names on the cluster; `on_gap` is told ours."""
+
+    async def told(topic: str, partition: int, first: int, end: int) -> None:
+        await on_gap(access.logical(topic), partition, first, end)
+
+    servers = access.bootstrap_servers.split(",")
     app = faust.App(
-        group,
+        access.physical(group),
         broker=[f"kafka://{server}" for server in servers],
+        broker_credentials=_credentials(access),
         datadir=str(Path(settings.data_dir) / "run" / group),
         store="memory://",
         web_enabled=False,
@@ -250,7 +319,7 @@ def _faust_app(group: str, settings: Settings, on_gap: OnGap) -> Any:
         table_standby_replicas=0,  # a store in memory would be read again anyway
         logging_config=None,
     )
-    app.transport = Transport(app.conf.broker_consumer, app, on_gap=on_gap)
+    app.transport = Transport(app.conf.broker_consumer, app, on_gap=told)
     return app
 
 

@@ -53,7 +53,11 @@ class Writer:
         types = self._column_types(table, rows[0])
         values = [[row.cells[column] for column in types] for row in rows]
         try:
-            self._store.insert(table.log, types, values, token(rows, self._replay_epoch))
+            with self._metrics.histogram("headrace_sink_insert_seconds", table=table.name).time():
+                self._store.insert(table.log, types, values, token(rows, self._replay_epoch))
+            self._metrics.histogram("headrace_sink_insert_rows", table=table.name).observe(
+                len(rows)
+            )
         except PermanentError:
             if len(rows) > 1:
                 middle = len(rows) // 2

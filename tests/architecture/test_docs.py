@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas import settings_doc, topics
+from schemas import metrics_doc, settings_doc, topics
 from schemas.atdp.types import Gap
 from streams.redaction import gaps, lineage
 from tests.architecture.size_gates import PACKAGES, ROOT
@@ -17,6 +17,7 @@ DOCS = ROOT / "docs"
     ("name", "text", "command"),
     [
         ("topics.md", topics.markdown(), "python -m schemas.topics"),
+        ("metrics.md", metrics_doc.markdown(), "python -m schemas.metrics_doc"),
         ("settings.md", settings_doc.markdown(), "python -m schemas.settings_doc"),
     ],
 )

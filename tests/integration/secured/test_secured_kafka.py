@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import time
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from infra.local.ports import free_ports
 from schemas import topics
 from schemas.bus import Record, deliver
 from schemas.bus.kafka import KafkaBus
@@ -183,6 +185,8 @@ def test_a_processor_works_over_tls_with_a_password_under_a_prefix(
 ) -> None:
     settings = sasl(secured, tmp_path, topic_prefix="team-a.")
     deployment = Deployment(settings, tmp_path, monkeypatch)
+    (port,) = free_ports(1)
+    monkeypatch.setenv("HEADRACE_METRICS_PORT", str(port))
     bus = KafkaBus.from_settings(settings)
     admin, producer, consumer = bus.admin(), bus.producer("test"), bus.consumer()
     admin.create_topics(deployment.topics, 4, 1)
@@ -203,6 +207,17 @@ def test_a_processor_works_over_tls_with_a_password_under_a_prefix(
 
         services.wait_for(is_complete, process, deployment.log, TIMEOUT_SECONDS)
         services.wait_for(has_committed, process, deployment.log, TIMEOUT_SECONDS)
+        door = f"http://127.0.0.1:{port}"
+        services.wait_for(
+            lambda: services.answers(f"{door}/health"), process, deployment.log, TIMEOUT_SECONDS
+        )
+        with urllib.request.urlopen(f"{door}/metrics", timeout=5) as answer:  # noqa: S310  # ours
+            shown = answer.read().decode()
+    labels = f'group="{deployment.group}",partition="0",topic="{deployment.topic}"'
+    lag = f"headrace_lag_records{{{labels}}}"
+    assert f"{lag} 0.0" in shown
+    assert 'result="dead_lettered"} 1.0' in shown
+    assert "headrace_healthy 1.0" in shown
     dead = admin.watermarks(f"dead.{deployment.topic}")
     assert sum(end for _, end in dead.values()) == 1
     state = admin.watermarks(topics.changelog_topic(deployment.group, program.TABLE))

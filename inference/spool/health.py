@@ -1,0 +1,110 @@
+"""What the gateway says of itself: facts, and from them, pure, a judgement with a sentence."""
+
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+from inference.spool.publisher import Publisher
+from inference.spool.writer import Spool
+from schemas.settings import GatewaySettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The gateway at one moment. `kafka_delivers` is None until Kafka answered the first event;
+    the two times are those of the oldest waiting event and of the last one that Kafka took."""
+
+    alive: bool
+    keys_known: bool
+    kafka_delivers: bool | None
+    spool_bytes: int
+    spool_max_bytes: int
+    spool_events_waiting: int
+    spool_age_seconds: float
+    still_seconds: float
+    waits_for: str
+    when_spool_full: Literal["block", "shed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayHealth:
+    """The answer of /health and /ready. `ready`: calls are taken and recorded. `healthy`: what is
+    recorded gets on to Kafka too. `why` is a sentence for a person, empty where all is well."""
+
+    alive: bool
+    ready: bool
+    healthy: bool
+    why: str
+    keys_known: bool
+    kafka_delivers: bool | None
+    spool_bytes: int
+    spool_events_waiting: int
+    spool_age_seconds: float
+    still_seconds: float
+
+
+def look(
+    publisher: Publisher,
+    spool: Spool,
+    gateway: GatewaySettings,
+    *,
+    keys_alive: bool,
+    keys_known: bool,
+) -> Facts:
+    """The facts of now."""
+    now, oldest_at = time.monotonic(), publisher.oldest_at
+    return Facts(
+        alive=publisher.is_alive and keys_alive,
+        keys_known=keys_known,
+        kafka_delivers=publisher.is_delivering,
+        spool_bytes=spool.backlog_bytes,
+        spool_max_bytes=gateway.spool_max_bytes,
+        spool_events_waiting=publisher.num_waiting,
+        spool_age_seconds=0.0 if oldest_at is None else now - oldest_at,
+        still_seconds=0.0 if oldest_at is None else now - publisher.progressed_at,
+        waits_for=publisher.waits_for,
+        when_spool_full=gateway.when_spool_full,
+    )
+
+
+def judge(facts: Facts, stalled_after_seconds: float) -> GatewayHealth:
+    """The gateway is healthy while Kafka takes what waits in the spool, or nothing waits."""
+    not_ready = _why_not_ready(facts)
+    why = not_ready or _why_not_on(facts, stalled_after_seconds)
+    return GatewayHealth(
+        alive=facts.alive,
+        ready=not not_ready,
+        healthy=not why,
+        why=why,
+        keys_known=facts.keys_known,
+        kafka_delivers=facts.kafka_delivers,
+        spool_bytes=facts.spool_bytes,
+        spool_events_waiting=facts.spool_events_waiting,
+        spool_age_seconds=round(facts.spool_age_seconds, 1),
+        still_seconds=round(facts.still_seconds, 1),
+    )
+
+
+def _why_not_ready(facts: Facts) -> str:
+    if not facts.alive:
+        return "A thread of the gateway has ended; its log says why, and it starts anew."
+    if not facts.keys_known:
+        return "It knows no key: Kafka has not answered since it started, or there is none yet."
+    if facts.spool_bytes >= facts.spool_max_bytes:
+        effect = "new calls are refused" if facts.when_spool_full == "block" else (
+            "new calls are relayed without a record"
+        )  # fmt: skip
+        return (
+            f"The spool is full ({facts.spool_bytes:,} of {facts.spool_max_bytes:,} bytes): "
+            f"{effect} until Kafka takes what waits."
+        )
+    return ""
+
+
+def _why_not_on(facts: Facts, stalled_after_seconds: float) -> str:
+    if facts.still_seconds <= stalled_after_seconds:
+        return ""
+    return (
+        f"{facts.spool_events_waiting:,} events wait in the spool and Kafka has taken none for "
+        f"{facts.still_seconds:.0f} s: {facts.waits_for or 'no answer yet'}."
+    )
