@@ -1,13 +1,18 @@
 """Time as a dependency, so that a test can hold it still."""
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the wall time, always aware and in UTC."""
+    """Tells the time: what to write down, and how long to wait."""
 
-    def now(self) -> datetime: ...
+    def now(self) -> datetime:
+        """The wall time, always aware and in UTC. It may be set back."""
+
+    def monotonic(self) -> float:
+        """Seconds since some moment; they pass whatever happens to the wall time."""
 
 
 class SystemClock:
@@ -16,15 +21,46 @@ class SystemClock:
     def now(self) -> datetime:
         return datetime.now(UTC)
 
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class ForwardClock:
+    """Another clock, but time goes on evenly where that one is set back."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._now = clock.now()
+        self._at = clock.monotonic()
+
+    def now(self) -> datetime:
+        at = self.monotonic()
+        going_on = self._now + timedelta(seconds=at - self._at)
+        self._now, self._at = max(self._clock.now(), going_on), at
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
 
 class ManualClock:
     """A clock that moves only when told to."""
 
     def __init__(self, start: datetime) -> None:
         self._now = start
+        self._passed = timedelta()
 
     def now(self) -> datetime:
         return self._now
 
+    def monotonic(self) -> float:
+        return self._passed.total_seconds()
+
     def advance(self, by: timedelta) -> None:
+        """Let time pass."""
         self._now += by
+        self._passed += by
+
+    def set_back(self, by: timedelta) -> None:
+        """Correct the wall time; no time passes."""
+        self._now -= by

@@ -8,7 +8,7 @@ import structlog
 from schemas import topics
 from schemas.atdp.internal import Tick
 from schemas.bus import Producer, Record, deliver
-from schemas.clock import Clock, SystemClock
+from schemas.clock import Clock, ForwardClock, SystemClock
 from schemas.codec import encode
 from schemas.errors import TransientError
 from schemas.telemetry import Metrics
@@ -31,7 +31,8 @@ def build(shell: Shell) -> None:
             context.bus.producer(f"{topics.ASSEMBLY}.ticker"),
             num_partitions=context.settings.kafka.num_partitions,
             tick_seconds=settings.tick_seconds,
-            clock=SystemClock(),
+            # set back, it would stop the clock of every trajectory until it has caught up
+            clock=ForwardClock(SystemClock()),
             metrics=context.metrics,
         )
     )

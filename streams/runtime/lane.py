@@ -10,7 +10,6 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Protocol
 
 import structlog
@@ -223,7 +222,7 @@ class RecordLane:
 
     async def _release_overdue(self, batch: _Batch, num_at_most: int) -> None:
         """End the holds that ran out, and the first ones while the bounds are exceeded."""
-        now = self._clock.now().timestamp()
+        now = self._clock.monotonic()
         num_ended = 0
         for where, held in list(batch.held.items()):
             if num_ended == num_at_most:
@@ -275,8 +274,7 @@ class RecordLane:
             raise PermanentError(Reason.BUG)
 
     def _hold(self, record: Received, hold: Hold, batch: _Batch) -> None:
-        until = self._clock.now() + timedelta(seconds=hold.seconds)
-        batch.hold(_Held(record, until.timestamp()))
+        batch.hold(_Held(record, self._clock.monotonic() + hold.seconds))
 
     def _quarantine(self, record: Received, error: QuarantineError) -> Record:
         self._metrics.counter("headrace_quarantined", reason=error.reason.value).inc()

@@ -270,6 +270,15 @@ async def test_a_hold_runs_out_and_the_record_is_handled_all_the_same(tmp_path: 
     assert await lane.process([]) == []
 
 
+async def test_a_hold_runs_out_in_time_although_the_clock_is_set_back(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    lane = world.lane()
+    assert await lane.process([record(0, "waits")]) == []
+    world.clock.set_back(timedelta(hours=1))
+    world.clock.advance(timedelta(seconds=5))
+    assert await lane.process([]) == [record(0, "waits")]
+
+
 async def test_no_more_than_so_many_are_held(tmp_path: Path) -> None:
     world = World(tmp_path)
     waiting = [record(i, "waits", key=f"{i}".encode()) for i in range(5)]
