@@ -30,6 +30,8 @@ class Consumer(aiokafka.Consumer):
         self._delivery = asyncio.Lock()
         self._deliverer: asyncio.Task[Any] | None = None
         self._positioned = False
+        #: A seek was asked for and has not ended; Faust gives up waiting for one that takes long.
+        self._owes_seek = False
         #: The offset that each input partition has to go on with.
         self._next_offset: dict[Any, int] = {}
         self._on_gap: OnGap = self.transport.on_gap  # type: ignore[attr-defined]  # ours, below
@@ -46,15 +48,20 @@ class Consumer(aiokafka.Consumer):
         """
         if asyncio.current_task() is self._deliverer:
             return  # the flow was stopped: whoever stopped it seeks before it resumes
+        self._owes_seek = True
         self.stop_flow()
         async with self._delivery:
-            self._committed_offset.clear()  # the broker's word counts, also that it knows none
-            await super().perform_seek()
-            fresh = [tp for tp in self.assignment() if self._begins_anew(tp)]
-            if fresh:
-                await self._thread.seek_to_beginning(*map(aiokafka.ensure_aiokafka_TP, fresh))
-            await self._pass_over_gaps()
-            self._positioned = True
+            await self._seek_inputs()
+
+    async def _seek_inputs(self) -> None:
+        self._committed_offset.clear()  # the broker's word counts, also that it knows none
+        await super().perform_seek()
+        fresh = [tp for tp in self.assignment() if self._begins_anew(tp)]
+        if fresh:
+            await self._thread.seek_to_beginning(*map(aiokafka.ensure_aiokafka_TP, fresh))
+        await self._pass_over_gaps()
+        self._owes_seek = False
+        self._positioned = True
 
     async def on_stop(self) -> None:
         """Commit and leave the group, also under a worker's name, which aiokafka would keep."""
@@ -86,6 +93,8 @@ class Consumer(aiokafka.Consumer):
         active_partitions: Any,
         timeout: float,  # noqa: ASYNC109 - Faust's
     ) -> Mapping[Any, Any]:
+        if self._owes_seek and not all(map(self._is_changelog_tp, active_partitions)):
+            await self._seek_inputs()  # Faust did not wait for it and resumed the flow
         flowing = {tp for tp in active_partitions if self._may_flow(tp)}
         if not flowing:  # to Faust's driver no partition means every partition
             await self.sleep(min(timeout, 0.05))
@@ -110,6 +119,8 @@ class Consumer(aiokafka.Consumer):
                 self._committed_offset[tp] = first
                 self._read_offset[tp] = first
                 await self._thread.seek_wait({aiokafka.ensure_aiokafka_TP(tp): first})
+                # Where nothing is left to read, nothing would ever move the group on.
+                await self._commit({tp: first})
             self._next_offset[tp] = max(expected, first)
 
     async def _expect(self, tp: Any, offset: int) -> None:
