@@ -29,7 +29,7 @@ def num_unread(bus: Bus) -> int:
             committed = admin.committed(group, names)
             for name in names:
                 for partition, (first, end) in admin.watermarks(name).items():
-                    unread += max(0, end - committed.get((name, partition), first))
+                    unread += end - max(first, committed.get((name, partition), first))
         return unread
     finally:
         admin.close()
