@@ -1,15 +1,13 @@
-"""headrace up, down, status, logs: the local stack."""
+"""headrace up, down, logs: the local stack."""
 
 import asyncio
-import json
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from infra.cli.options import AsJson, DataDir
+from infra.cli.options import DataDir
 
 if TYPE_CHECKING:
     from infra.local.state import ChildState, StackState
@@ -20,7 +18,7 @@ _FOLLOW_POLL_SECONDS = 0.3
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (up, down, status, logs):
+    for command in (up, down, logs):
         app.command()(command)
 
 
@@ -80,33 +78,6 @@ def down(data_dir: DataDir = None) -> None:
         typer.echo(f"stopped; the data stays in {directory}")
     else:
         typer.echo(f"No headrace stack runs in {directory}.")
-
-
-def status(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Show each process of the stack. Exit code 1 unless all is ready and no replay is unfinished.
-
-    Example: headrace status --json
-    """
-    from infra.local.launch import running_state
-    from infra.local.state import is_owned
-    from infra.replay.unfinished import sentence
-
-    directory = _directory(data_dir)
-    replay = sentence(directory, _option(directory))
-    if as_json and not is_owned(directory):
-        typer.echo(json.dumps({"running": False, "data_dir": str(directory), "replay": replay}))
-        raise typer.Exit(1)
-    state = running_state(directory)
-    healthy = all(child.status in {"ready", "done"} for child in state.children) and not replay
-    if as_json:
-        shown = {"running": True, "healthy": healthy, "replay": replay, **asdict(state)}
-        typer.echo(json.dumps(shown))
-    else:
-        _print_status(state)
-        if replay:
-            typer.secho(replay, fg=typer.colors.YELLOW)
-    if not healthy:
-        raise typer.Exit(1)
 
 
 def logs(
@@ -174,20 +145,6 @@ def _print_ready(state: "StackState", *, detached: bool) -> None:
     typer.echo("\nTry next:")
     for command in ("status", "keys create", "topics", 'query "SELECT count() FROM steps"'):
         typer.echo(f"  headrace {command}{option}")
-
-
-def _print_status(state: "StackState") -> None:
-    typer.echo(f"{'process':12}{'status':10}{'pid':>8}  {'port':>6}  {'restarts':>8}  since")
-    for child in state.children:
-        port = ", ".join(str(number) for number in child.ports)
-        mark = typer.style(f"{child.status:10}", fg=_COLORS.get(child.status))
-        typer.echo(
-            f"{child.name:12}{mark}{child.pid or '':>8}  {port:>6}  {child.restarts:>8}  "
-            f"{child.since}  {child.reason}".rstrip()
-        )
-    for name, url in state.urls.items():
-        typer.echo(f"{name:12}{url}")
-    typer.echo(f"{'data':12}{state.data_dir}")
 
 
 def _print_new(file: Path, start: int, width: int) -> int:

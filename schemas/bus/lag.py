@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from schemas.bus.api import Admin, Bus, Position
 
 _POLL_SECONDS = 0.5
-_NUM_POLLED = 100
+_NUM_POLLED = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ most standstills (the store is away, the broker is away) end by themselves.
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import structlog
 
@@ -71,14 +71,31 @@ class HealthWatch(threading.Thread):
         self._progress = Progress()
         self._away_since: float | None = None
         self._shown: set[Position] = set()
+        self._wanted = threading.Event()
+        self._looked = threading.Event()
         self.health = Health(group, healthy=False, why="It has just started.")
 
     def run(self) -> None:
         """Look for as long as the process lives."""
         admin = self._bus.admin()
-        pause = threading.Event()
-        while not pause.wait(LOOK_SECONDS):
+        while True:
+            self._wanted.wait(LOOK_SECONDS)
+            self._wanted.clear()
             self.look(admin, time.monotonic())
+            if not self._wanted.is_set():  # else somebody wants a look that began later
+                self._looked.set()
+
+    def current(self) -> Health:
+        """The last judgement, as long as somebody judges."""
+        if self.is_alive():
+            return self.health
+        return replace(self.health, healthy=False, why="Its watch has ended; its log says why.")
+
+    def refresh(self, max_seconds: float) -> None:
+        """Look now; returns when that is done, or after `max_seconds`."""
+        self._looked.clear()
+        self._wanted.set()
+        self._looked.wait(max_seconds)
 
     def look(self, admin: Admin, now: float) -> None:
         """One look, at `now` on a monotonic clock."""

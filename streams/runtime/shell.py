@@ -42,6 +42,7 @@ from streams.runtime.consumer import Transport
 log = structlog.get_logger()
 
 EXIT_CONFIG = 2
+REFRESH_SECONDS = 5.0
 
 
 class FaustTable:
@@ -101,6 +102,7 @@ class Shell:
         self._assignment: frozenset[Position] = frozenset()
         self._rebalanced_at = time.monotonic()
         self._is_ready = threading.Event()
+        self._health: HealthWatch | None = None
         gaps = GapRecorder(
             group=group,
             producer=self.context.producer,
@@ -200,11 +202,12 @@ class Shell:
             stalled_after_seconds=settings.stalled_after_seconds,
         )
         watch.start()
+        self._health = watch
         if settings.metrics_port is None:
             return
         where = (settings.metrics_host, settings.metrics_port)
         try:
-            open_door(*where, metrics.registry, lambda: watch.health)
+            open_door(*where, metrics.registry, watch.current)
         except OSError as error:  # whoever has the port may leave it: a supervisor tries again
             hint = "set HEADRACE_METRICS_PORT to a free port"
             _die(1, "metrics_port_refused", where=where, why=error.strerror, hint=hint)
@@ -217,6 +220,8 @@ class Shell:
     async def _announce(self) -> None:
         """Touch the file by which a supervisor sees that the processor is ready."""
         self._is_ready.set()
+        if self._health is not None:  # whoever sees the file finds the health of a ready process
+            await asyncio.to_thread(self._health.refresh, REFRESH_SECONDS)
         path = self.context.settings.data_dir / "run" / f"{self._group}.ready"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
