@@ -30,6 +30,9 @@ _TOKEN_FIELDS = frozenset(
     {"token_ids", "prompt_token_ids", "completion_token_ids", "output_token_ids", "input_ids",
      "logprobs", "top_logprobs", "prompt_logprobs", "tokens", "token_logprobs"}
 )  # fmt: skip
+#: Values in one document at most. Each takes about a hundred bytes of memory, whatever few bytes it
+#: takes in the body: 64 MB of `{},` would take two gigabytes.
+MAX_MARKS = 2_000_000
 _MAX_TOKEN_ID = 2**32 - 1
 
 
@@ -73,6 +76,8 @@ class ChatResponse:
 def loads(data: str | bytes) -> Any:
     """JSON with integers of any size; ValueError for what is no JSON or no finite number."""
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+    if len(text) > MAX_MARKS and sum(map(text.count, ",[{")) > MAX_MARKS:
+        raise ValueError("too many values")
     try:
         return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError:

@@ -4,8 +4,10 @@ A profile says `"first_name": "Mia"`, a handle says `mia_li_3668`; the reply tha
 "Thank you, Mia" is private for the same reason.
 """
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 from streams.redaction.detect.contract import Span
@@ -14,6 +16,8 @@ from streams.redaction.detect.words import AMBIGUOUS_NAMES, NOT_NAMES
 
 #: Surer than this, a finding lends its words to other texts.
 MIN_SCORE: Final = 0.7
+#: Letters that no letter or digit stands before.
+_RUN: Final = re.compile(r"(?<![^\W_])[^\W\d_]+")
 _PART: Final = re.compile(r"[^\W\d_]{2,24}(?:['’-][^\W\d_]{1,24})*")
 
 
@@ -22,15 +26,14 @@ class KnownNames:
 
     def __init__(self) -> None:
         self._words: set[str] = set()
-        self._pattern: re.Pattern[str] | None = None
+        self._forms: dict[str, _Forms] | None = None
         self._canonical: bytes | None = None
 
     def learn(self, text: str, spans: Iterable[Span]) -> None:
         """Take the words of the names and handles among the findings in `text`."""
         for span in spans:
             if span.score >= MIN_SCORE and span.kind in (KIND, "USER_HANDLE"):
-                self._words.update(_name_words(text[span.start : span.end]))
-                self._canonical = None
+                self.add(_name_words(text[span.start : span.end]))
 
     @property
     def words(self) -> frozenset[str]:
@@ -39,24 +42,65 @@ class KnownNames:
 
     @property
     def canonical(self) -> bytes:
-        """The same bytes for the same words, to be digested."""
+        """The same 32 bytes for the same words, to be digested; only for use in this process."""
         if self._canonical is None:
-            self._canonical = "\n".join(sorted(self._words)).encode("utf-8", "surrogatepass")
+            text = "\n".join(sorted(self._words)).encode("utf-8", "surrogatepass")
+            self._canonical = hashlib.sha256(text).digest()
         return self._canonical
 
     def add(self, words: Iterable[str]) -> None:
         """Take words that were learnt elsewhere."""
         self._words.update(words)
-        self._pattern = self._canonical = None
+        self._forms = self._canonical = None
 
     def find(self, text: str) -> Iterator[Span]:
-        """Where `text` holds learnt words written as names are: capitalised or in capitals."""
+        """Where `text` holds learnt words written as names are: capitalised or in capitals.
+
+        A list of customers lends thousands of words, so each is looked up, not tried in turn.
+        """
         if not self._words:
             return
-        if self._pattern is None:
-            self._pattern = _compiled(self._words)
-        for match in self._pattern.finditer(text):
-            yield Span(match.start(), match.end(), KIND, 0.6)
+        if self._forms is None:
+            self._forms = _by_first_run(self._words)
+        end = 0
+        for run in _RUN.finditer(text):
+            if run.start() < end:
+                continue
+            found = self._end_of_name(text, run)
+            if found is not None:
+                end = found
+                yield Span(run.start(), end, KIND, 0.6)
+
+    def _end_of_name(self, text: str, run: re.Match[str]) -> int | None:
+        """Where the words that begin at `run` end, joined by single spaces or hyphens."""
+        end = self._end_of_word(text, run)
+        following: int | None = end
+        while following is not None:
+            end, following = following, None
+            if text[end : end + 1] in (" ", "-") and (after := _RUN.match(text, end + 1)):
+                following = self._end_of_word(text, after)
+        return end
+
+    def _end_of_word(self, text: str, run: re.Match[str]) -> int | None:
+        assert self._forms is not None
+        forms = self._forms.get(run.group())
+        if forms is None:
+            return None
+        start = run.start()
+        for length in forms.lengths:
+            end = start + length
+            is_whole = end <= len(text) and not text[end : end + 1].isalnum()
+            if is_whole and text[start:end] in forms.words:
+                return end
+        return None
+
+
+@dataclass(slots=True)
+class _Forms:
+    """Words that begin with the same run of letters; their lengths, the longest first."""
+
+    words: set[str] = field(default_factory=set)
+    lengths: list[int] = field(default_factory=list)
 
 
 def _name_words(name: str) -> Iterator[str]:
@@ -66,8 +110,14 @@ def _name_words(name: str) -> Iterator[str]:
             yield word
 
 
-def _compiled(words: set[str]) -> re.Pattern[str]:
+def _by_first_run(words: set[str]) -> dict[str, _Forms]:
     # Three capitals are an airport more often than a shouted name.
-    forms = {word.title() for word in words} | {word.upper() for word in words if len(word) > 4}
-    either = "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
-    return re.compile(rf"(?<![^\W_])(?:{either})(?:[ -](?:{either}))*(?![^\W_])")
+    written = {word.title() for word in words} | {word.upper() for word in words if len(word) > 4}
+    found: dict[str, _Forms] = {}
+    for word in written:
+        run = _RUN.match(word)
+        if run is not None:
+            found.setdefault(run.group(), _Forms()).words.add(word)
+    for forms in found.values():
+        forms.lengths = sorted({len(word) for word in forms.words}, reverse=True)
+    return found

@@ -91,26 +91,39 @@ def _holds_json(text: str) -> bool:
 
 
 def _strings(text: str) -> Iterator[tuple[int, int, tuple[str, ...], bool]]:
-    """Start and end of the body of every string in valid JSON, the keys above, and if it is one."""
-    stack: list[str | None] = []
+    """Start and end of the body of every string in valid JSON, the keys above, and if it is one.
+
+    Only the innermost keys are given: text nests up to a thousand deep.
+    """
+    levels: list[_Level] = [_Level(())]
     pending: tuple[int, int] | None = None
     for match in _TOKEN.finditer(text):
         mark = match.group()
         if mark[0] == '"':
             pending = (match.start() + 1, match.end() - 1)
             continue
-        above = tuple(key for key in stack if key)
         if pending is not None:
-            yield (*pending, above[:-1] if mark == ":" else above, mark == ":")
+            is_key = mark == ":"
+            yield (*pending, levels[-1].above if is_key else levels[-1].keys, is_key)
         if mark in "{[":
-            stack.append(None)
+            levels.append(_Level(levels[-1].keys))
         elif mark in "}]":
-            stack.pop()
+            levels.pop()
         elif mark == ":" and pending is not None:
-            stack[-1] = _decoded(text[slice(*pending)])
+            levels[-1] = _Level(levels[-1].above, _decoded(text[slice(*pending)]))
         pending = None
     if pending is not None:
         yield (*pending, (), False)
+
+
+class _Level:
+    """An object or array: the keys above it, and those above the value that comes next in it."""
+
+    __slots__ = ("above", "keys")
+
+    def __init__(self, above: tuple[str, ...], key: str = "") -> None:
+        self.above = above
+        self.keys = (*above, key)[-_NUM_CONTEXT_KEYS:] if key else above
 
 
 def _decoded(body: str) -> str:

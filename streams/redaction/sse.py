@@ -5,6 +5,7 @@ again whatever the framing was. An event without its final blank line counts: th
 been cut right there.
 """
 
+import io
 from collections.abc import Iterator
 
 
@@ -13,7 +14,8 @@ def data_of_events(body: bytes) -> Iterator[str]:
     text = body.decode("utf-8", "replace").removeprefix("\ufeff")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     lines: list[str] = []
-    for line in text.split("\n"):
+    for ended in io.StringIO(text):
+        line = ended.removesuffix("\n")
         if line == "":
             if lines:
                 yield "\n".join(lines)
