@@ -9,6 +9,7 @@ from schemas import topics
 from schemas.bus import Position
 from schemas.bus.lag import Standing
 
+_TEN_YEARS_SECONDS = 10 * 365 * 86_400
 #: Names of the parts that others need.
 KAFKA, STORE = "kafka", "clickhouse"
 #: What each group reads, in the order of the registry.
@@ -124,10 +125,12 @@ def _lag(
 
 
 def end_of(before: int, now: int, seconds: float, at: datetime) -> datetime | None:
-    """When the rest is gone if it goes on shrinking like that; None for one that does not."""
+    """When the rest is gone if it goes on shrinking like that; None for one that does not, or
+    not within ten years."""
     if now == 0 or now >= before:
         return None
-    return at + timedelta(seconds=now * seconds / (before - now))
+    left_seconds = now * seconds / (before - now)
+    return at + timedelta(seconds=left_seconds) if left_seconds < _TEN_YEARS_SECONDS else None
 
 
 def groups_of(sample: Sample, num_workers: Mapping[str, int]) -> tuple[Group, ...]:

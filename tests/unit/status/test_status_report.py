@@ -53,8 +53,11 @@ def test_what_grows_or_stands_still_has_no_end() -> None:
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.floats(0.1, 60))
 def test_an_end_is_never_in_the_past(before: int, now: int, seconds: float) -> None:
     end = end_of(before, now, seconds, NOW)
-    assert (end is None) == (now == 0 or now >= before)
-    assert end is None or end > NOW
+    assert end is None or (before > now > 0 and end >= NOW)
+
+
+def test_an_end_beyond_every_calendar_is_none() -> None:
+    assert end_of(10**13 + 1, 10**13, 2.0, NOW) is None
 
 
 def test_groups_read_every_topic_of_theirs_that_holds_events() -> None:
