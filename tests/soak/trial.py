@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from infra.demo.stage import Stage
 from infra.store import open_reader
@@ -27,8 +27,6 @@ SETTINGS = {
     "HEADRACE_ASSEMBLY__IDLE_SECONDS": "60",
     "HEADRACE_TRAINING_ELIGIBLE_TENANTS": '["demo"]',
 }
-#: Records on their way beyond which the load pauses: the machine is small, the log is not.
-MAX_BACKLOG = 4_000
 _LOOK_SECONDS = 1.0
 _PATIENCE_SECONDS = 90.0
 _SETTLE_SECONDS = 900.0
@@ -46,6 +44,8 @@ class Order:
     two_workers: bool = False
     concurrency: int = 24
     pause_seconds: float = 0.1
+    #: Records on their way beyond which the load pauses: the machine is small, the log is not.
+    allowed_backlog: int = 4_000
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,13 @@ def describe_machine() -> str:
 class Watch:
     """Looks after a running load: second workers live on, the backlog stays bounded."""
 
-    def __init__(self, load: Load, victims: Victims, workers: Workers | None) -> None:
+    def __init__(
+        self, load: Load, victims: Victims, workers: Workers | None, allowed_backlog: int
+    ) -> None:
         self._load = load
         self._victims = victims
         self._workers = workers
+        self._allowed_backlog = allowed_backlog
         self.max_backlog = 0
 
     async def run(self) -> None:
@@ -99,24 +102,49 @@ class Watch:
 
     def _pace(self, backlog: Backlog) -> None:
         self.max_backlog = max(self.max_backlog, backlog.total)
-        if backlog.total > MAX_BACKLOG:
+        if backlog.total > self._allowed_backlog:
             self._load.may_call.clear()
         else:
             self._load.may_call.set()
 
 
-def run_trial(order: Order, folder: Path, say: Callable[[str], None]) -> Outcome:
-    """Start a stack in `folder`, play, kill, settle, judge, end the stack."""
+class Disturbance(Protocol):
+    """What happens to the stack while the load runs. The load goes on until it is done."""
+
+    kills: list[Kill]
+    is_done: bool
+
+    async def run(self) -> None:
+        """All of it, and the recovery."""
+
+
+Disturb = Callable[[Load, Victims], Disturbance]
+
+
+def killing(order: Order) -> Disturb:
+    """Kills by the plan of the order's seed."""
+    plan = plan_kills(order.seed, order.num_steps, order.kills_each, two_workers=order.two_workers)
+    return lambda load, victims: Killer(load, victims, plan)
+
+
+def run_trial(
+    order: Order, folder: Path, say: Callable[[str], None], disturb: Disturb | None = None
+) -> Outcome:
+    """Start a stack in `folder`, play, kill or `disturb`, settle, judge, end the stack."""
     file = recordings()
     arguments = [] if file is None else ["--trajectories", str(file)]
     with stage_with(folder / "stack", arguments, SETTINGS, "tests.soak.model") as stage:
         workers = Workers(stage) if order.two_workers else None
         with workers.running() if workers is not None else nullcontext():
-            return asyncio.run(_run(order, stage, workers, say))
+            return asyncio.run(_run(order, stage, workers, say, disturb or killing(order)))
 
 
 async def _run(
-    order: Order, stage: Stage, workers: Workers | None, say: Callable[[str], None]
+    order: Order,
+    stage: Stage,
+    workers: Workers | None,
+    say: Callable[[str], None],
+    disturb: Disturb,
 ) -> Outcome:
     file = recordings()
     conversations = load_conversations(file)
@@ -125,21 +153,20 @@ async def _run(
         concurrency=order.concurrency, pause_seconds=order.pause_seconds,
     )  # fmt: skip
     victims = Victims(stage, workers)
-    plan = plan_kills(order.seed, order.num_steps, order.kills_each, two_workers=order.two_workers)
-    killer = Killer(load, victims, plan)
-    watch = Watch(load, victims, workers)
+    disturbance = disturb(load, victims)
+    watch = Watch(load, victims, workers, order.allowed_backlog)
     watching = asyncio.create_task(watch.run())
     began = time.monotonic()
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(
-                load.play(lambda: killer.is_done and load.num_steps >= order.num_steps)
+                load.play(lambda: disturbance.is_done and load.num_steps >= order.num_steps)
             )
-            tasks.create_task(killer.run())
-            tasks.create_task(_report(load, killer, watch, say))
+            tasks.create_task(disturbance.run())
+            tasks.create_task(_report(load, disturbance, watch, say))
         played = time.monotonic()
         say(f"played {load.num_steps} steps in {played - began:.0f} s; settling")
-        verdict = await _settle(stage, load, killer, victims)
+        verdict = await _settle(stage, load, disturbance, victims)
     finally:
         watching.cancel()
     failures: dict[str, int] = {}
@@ -156,24 +183,26 @@ async def _run(
         load_seconds=round(played - began, 1),
         settle_seconds=round(time.monotonic() - played, 1),
         max_backlog=watch.max_backlog,
-        kills=tuple(killer.kills),
+        kills=tuple(disturbance.kills),
         verdict=verdict,
     )
 
 
-async def _report(load: Load, killer: Killer, watch: Watch, say: Callable[[str], None]) -> None:
+async def _report(
+    load: Load, disturbance: Disturbance, watch: Watch, say: Callable[[str], None]
+) -> None:
     """A line every ten seconds while the load runs."""
     while not load.is_done:
         say(
             f"{load.num_steps} steps, {len(load.ledger.failed)} attempts failed, "
-            f"{len(killer.kills)} kills, backlog at most {watch.max_backlog}"
+            f"{len(disturbance.kills)} kills, backlog at most {watch.max_backlog}"
         )
         await asyncio.sleep(10.0)
 
 
-async def _settle(stage: Stage, load: Load, killer: Killer, victims: Victims) -> Verdict:
+async def _settle(stage: Stage, load: Load, disturbance: Disturbance, victims: Victims) -> Verdict:
     """Wait until nothing is on its way and the verdict is right, or nothing changes any more."""
-    kills = [(kill.at, f"{kill.process}/{kill.point}") for kill in killer.kills]
+    kills = [(kill.at, f"{kill.process}/{kill.point}") for kill in disturbance.kills]
     started = last_change = time.monotonic()
     before: tuple[int, Verdict] | None = None
     while True:
