@@ -37,12 +37,12 @@ def derive_id(kind: str, *parts: str | int | float | bool | None) -> str:
 
 def keyed_digest(key: bytes, *parts: str | bytes) -> str:
     """A 32-character HMAC-SHA256 of `parts`. Plain hashes of names can be guessed; this cannot."""
-    mac = hmac.new(key, digestmod=hashlib.sha256)
+    framed: list[bytes] = []
     for part in parts:
         data = part if isinstance(part, bytes) else part.encode("utf-8", "surrogatepass")
-        mac.update(len(data).to_bytes(8, "big"))
-        mac.update(data)
-    return mac.hexdigest()[:32]
+        framed += len(data).to_bytes(8, "big"), data
+    # In one call: an HMAC object costs several times as much, and a call makes about twenty.
+    return hmac.digest(key, b"".join(framed), "sha256").hex()[:32]
 
 
 def is_safe_id(value: str) -> bool:

@@ -32,16 +32,17 @@ class EventRedaction:
         self, where: str, messages: Sequence[dict[str, Any]], background: Sequence[Any] = ()
     ) -> tuple[Message, ...]:
         """Messages as JSON bodies; names known from `background` are found in them too."""
+        names = _closed(lambda: self._redactor.names_in(background)) if messages else frozenset()
         return tuple(
-            self._message(f"{where}/{index}", message, background)
+            self._message(f"{where}/{index}", message, names)
             for index, message in enumerate(messages)
         )
 
-    def _message(self, where: str, message: dict[str, Any], background: Sequence[Any]) -> Message:
+    def _message(self, where: str, message: dict[str, Any], names: frozenset[str]) -> Message:
         bare = without_tokens(message)
         self.token_data_dropped |= bare is not message
         whole = self._whole(bare)
-        redacted = _closed(lambda: self._redactor.json(whole, background=list(background)))
+        redacted = _closed(lambda: self._redactor.json(whole, names=names))
         self._note(where, redacted.redactions)
         role = str(message.get("role") or "assistant")
         return Message(
@@ -87,6 +88,8 @@ class EventRedaction:
 
     def _whole(self, value: Any) -> Any:
         """The value without lone surrogates, which no encoding downstream can hold."""
+        if isinstance(value, str) and value.isascii():
+            return value
         text = dumps(value, ascii_only=False)
         try:
             text.encode()

@@ -5,8 +5,9 @@
 Any failure to look raises `DetectorUnavailable`; there is no path on which a text passes unread.
 """
 
+import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from json import dumps
 from typing import Final, Literal
@@ -50,6 +51,11 @@ _MAX_DEPTH: Final = 200
 #: Documents of the history whose names are remembered, a tenant.
 _MAX_REMEMBERED_DOCUMENTS: Final = 20_000
 _MIN_KEY_BYTES: Final = 16
+#: UUIDs and digests: detectors see them as blanks (`detect/opaque.py`), so there is no use in
+#: looking, and most ids are such.
+_OPAQUE_ID: Final = re.compile(
+    r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|(?=[0-9]*[a-f])[0-9a-f]{32}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,18 +158,24 @@ class Redactor:
         *,
         skip: PathRule = protocol_fields,
         background: Sequence[JsonValue] = (),
+        names: Collection[str] = (),
     ) -> RedactedJson:
         """Redact every string leaf of a document, and keys that hold private data.
 
         Names found in the documents of `background` (earlier messages, say) are looked for in
-        this one too; the background itself is not returned. Raises DetectorUnavailable, and
+        this one too, as are `names`, which `names_in` found in them for several documents at
+        once; the background itself is not returned. Raises DetectorUnavailable, and
         PermanentError for a document nested deeper than 200 levels.
         """
         walk = _Walk(self._scanner, skip)
-        for document in background:
-            walk.names.add(self._names_in(document))
+        walk.names.add(names)
+        walk.names.add(self.names_in(background))
         walk.learn(value, _Place())
         return RedactedJson(walk.value(value, _Place()), tuple(walk.redactions))
+
+    def names_in(self, documents: Iterable[JsonValue]) -> frozenset[str]:
+        """The names that these documents lend to others. Raises as `json` does."""
+        return frozenset().union(*map(self._names_in, documents))
 
     def _names_in(self, document: JsonValue) -> frozenset[str]:
         """The names a document lends to others. History is sent with every call, so they are
@@ -182,6 +194,8 @@ class Redactor:
 
     def identifier(self, value: str) -> str:
         """`value` itself if it holds nothing private, else a stable pseudonym of it."""
+        if _OPAQUE_ID.fullmatch(value):
+            return value
         return self._placeholders.pseudonym(value) if self.text(value).redactions else value
 
 

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -255,6 +256,23 @@ def test_what_decides_the_findings_decides_the_digest() -> None:
     assert len(finds.text("a secretword b").redactions) == 1
     assert len(REGEX.json({"first_name": "mia"}).redactions) == 1
     assert REGEX.json({"colour": "mia"}).redactions == ()
+
+
+@given(st.uuids(), st.binary(min_size=16, max_size=16))
+def test_detectors_find_nothing_in_ids_that_are_not_looked_at(uuid: UUID, digest: bytes) -> None:
+    for value in (str(uuid), digest.hex()):
+        if not value.isdigit():
+            assert REGEX.identifier(value) == value
+            assert REGEX.text(value).redactions == ()
+
+
+def test_names_of_several_documents_at_once() -> None:
+    documents: list[Any] = [{"first_name": "Paloma"}, {"last_name": "Okafor"}, {"size": "Large"}]
+    names = REGEX.names_in(documents)
+    assert names == {"paloma", "okafor"}
+    text = "Ask Paloma or Okafor for a Large one."
+    assert REGEX.json([text], names=names) == REGEX.json([text], background=documents)
+    assert len(REGEX.json([text], names=names).redactions) == 2
 
 
 def test_settings_that_cannot_work_are_refused() -> None:
