@@ -53,6 +53,7 @@ def _read(settings: Settings, tenant_id: str, trajectory_id: str) -> dict[str, A
         client = clickhouse_connect.get_client(
             host=store.host, port=store.port, username=store.user, database=store.database,
             password=settings.clickhouse_password, secure=store.secure,
+            ca_cert=None if store.ca_file is None else str(store.ca_file),
             connect_timeout=_CONNECT_SECONDS, send_receive_timeout=_REQUEST_SECONDS,
         )  # fmt: skip
         try:

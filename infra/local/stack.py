@@ -97,7 +97,7 @@ def make_plan(settings: Settings, ports: Ports, only: Collection[str] = ()) -> P
     if only:
         kept = [child for child in children if child.name in only]
         children = [replace(c, after=[need for need in c.after if need in only]) for c in kept]
-    return Plan(data_dir, children, endpoints, _urls(endpoints))
+    return Plan(data_dir, children, endpoints, _urls(settings, endpoints))
 
 
 def prepare_data_dir(settings: Settings) -> None:
@@ -127,7 +127,7 @@ def _endpoints(settings: Settings, ports: Ports, data_dir: Path) -> dict[str, st
     return endpoints
 
 
-def _urls(endpoints: Mapping[str, str]) -> dict[str, str]:
+def _urls(settings: Settings, endpoints: Mapping[str, str]) -> dict[str, str]:
     clickhouse = (
         f"{endpoints['HEADRACE_CLICKHOUSE__HOST']}:{endpoints['HEADRACE_CLICKHOUSE__PORT']}"
     )
@@ -135,7 +135,7 @@ def _urls(endpoints: Mapping[str, str]) -> dict[str, str]:
     return {
         "gateway": f"http://{gateway}/v1",
         "kafka": endpoints["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"],
-        "clickhouse": f"http://{clickhouse}",
+        "clickhouse": f"{'https' if settings.clickhouse.secure else 'http'}://{clickhouse}",
     }
 
 

@@ -6,6 +6,7 @@ ConfigError                      wrong password, missing right, missing database
 """
 
 import logging
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -20,7 +21,7 @@ from clickhouse_connect.driver.exceptions import (
 )
 
 from schemas.errors import ConfigError, HeadraceError, PermanentError, Reason, TransientError
-from schemas.settings import Settings
+from schemas.settings import ClickHouseSettings, Settings
 
 #: ClickHouse's numeric codes that concern the rows of an insert and nothing else.
 _REFUSES_ROWS = frozenset(
@@ -94,9 +95,12 @@ def translate(error: Exception) -> HeadraceError:
 
 
 def open_client(settings: Settings, *, database: str | None = None) -> Client:
-    """A connection; `database` None is the server's default one. Raises as `translate` says."""
+    """A connection; `database` None is the server's default one. Raises as `translate` says, and
+    ConfigError for a certificate that is not trusted or a port that speaks no TLS."""
     where = settings.clickhouse
-    with _translated():
+    if where.ca_file is not None and not where.ca_file.is_file():
+        raise ConfigError(f"clickhouse.ca_file names {where.ca_file}, which is no file.")
+    with _tls_explained(where), _translated():
         client: Client = clickhouse_connect.get_client(
             host=where.host,
             port=where.port,
@@ -104,6 +108,7 @@ def open_client(settings: Settings, *, database: str | None = None) -> Client:
             password=settings.clickhouse_password,
             database=database or "__default__",
             interface="https" if where.secure else "http",
+            ca_cert=None if where.ca_file is None else str(where.ca_file),
             client_name="headrace",
             connect_timeout=_CONNECT_SECONDS,
             send_receive_timeout=_REQUEST_SECONDS,
@@ -150,6 +155,34 @@ class ClickHouseStore:
 
     def close(self) -> None:
         self._client.close()
+
+
+@contextmanager
+def _tls_explained(where: ClickHouseSettings) -> Iterator[None]:
+    """At a start nobody but a person can mend the trust between the two."""
+    try:
+        yield
+    except TransientError as error:
+        cause = next((e for e in _causes(error) if isinstance(e, ssl.SSLError)), None)
+        server = f"{where.host}:{where.port}"
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            raise ConfigError(
+                f"The certificate of the store at {server} is not trusted: no known authority "
+                "signed it, or it names another host. Set clickhouse.ca_file to the authority's "
+                "certificate (PEM), or correct clickhouse.host."
+            ) from None
+        if cause is not None and cause.reason == "WRONG_VERSION_NUMBER":
+            raise ConfigError(
+                f"The store at {server} speaks no TLS. Set clickhouse.secure to false, or "
+                "clickhouse.port to its TLS port (often 8443)."
+            ) from None
+        raise
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 @contextmanager
