@@ -178,8 +178,8 @@ def _print(plan: "Plan", verb: str, as_json: bool) -> None:
     if plan.tables:
         typer.echo(f"tables wiped and filled again: {', '.join(plan.tables)}")
     for gap in plan.gone:
-        fate = "were handled before" if gap.why == "replay" else "were never read"
+        again = " again" if gap.why == "replay" else ""
         typer.echo(
             f"{gap.topic} partition {gap.partition} no longer holds offsets {gap.first} to "
-            f"{gap.end - 1}: {gap.group} cannot read them. They {fate}."
+            f"{gap.end - 1}: {gap.group} cannot process them{again}."
         )

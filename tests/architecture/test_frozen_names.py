@@ -34,7 +34,8 @@ COLUMNS = {
 }
 COMMANDS = {
     "up", "down", "status", "doctor", "logs", "demo", "publish", "feedback", "show", "topics",
-    "tail", "dead-letters", "query", "migrate", "replay", "export", "keys",
+    "tail", "dead-letters", "query", "migrate", "replay", "reconcile",
+    "export", "keys",
 }  # fmt: skip
 REASONS = {
     "undecodable", "unknown_schema", "wrong_type", "not_finite", "oversized", "unknown_tenant",
