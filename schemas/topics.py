@@ -24,10 +24,18 @@ KEYS = "control.keys.v1"
 REPLAYS = "control.replays.v1"
 AUDIT = "audit.events.v1"
 QUARANTINE = "quarantine.events.v1"
+WEIGHTS_CHUNKS = "weights.chunks.v1"
+WEIGHTS_VERSIONS = "weights.versions.v1"
+WEIGHTS_PROMOTIONS = "weights.promotions.v1"
+WEIGHTS_ACKS = "weights.acks.v1"
+WORKERS = "inference.workers.v1"
 
 REDACTION = "streams.redaction"
 ASSEMBLY = "streams.assembly"
 SINK = "streams.sink"
+GATEWAY = "inference.gateway"
+WORKER = "inference.worker"
+PROMOTION = "controlplane.promotion"
 #: The processors in the order in which records pass them.
 GROUPS = (REDACTION, ASSEMBLY, SINK)
 
@@ -80,12 +88,23 @@ TOPICS: tuple[Topic, ...] = (
     Topic(SUMMARIES, "TrajectorySummary", "trajectory", None, "delete", _CLEAN, ASSEMBLY, (SINK,)),
     Topic(TICKS, "Tick", "partition", None, "delete", 1.0, ASSEMBLY, (ASSEMBLY,)),
     Topic(SAMPLES, "Sample", "trajectory", None, "delete", _CLEAN, ASSEMBLY, (SINK,)),
-    Topic(KEYS, "KeyRecord", "key id", 1, "compact", 0, "cli", ("inference.gateway",)),
+    Topic(KEYS, "KeyRecord", "key id", 1, "compact", 0, "cli", (GATEWAY,)),
     Topic(REPLAYS, "Replay", "group", 1, "compact", 0, "cli", GROUPS),
     Topic(AUDIT, "AuditEvent", "id", 1, "delete", 365 * _DAY, "whoever acts", (SINK,)),
     # A quarantined record wraps a raw one, which may be as large as its own topic takes.
     Topic(QUARANTINE, "Quarantined", "id", 1, "delete", 14 * _DAY, REDACTION, (SINK,),
           holds_original_text=True, max_bytes=1_048_576 + 64 * 1024),
+    # One partition each: manifests in order, and a newcomer sees the present state.
+    Topic(WEIGHTS_CHUNKS, "part of a payload (bytes)", "policy", 1, "delete", 7 * _DAY,
+          "trainer, cli", (WORKER,)),
+    Topic(WEIGHTS_VERSIONS, "WeightsManifest", "policy:version", 1, "compact", 0, "trainer, cli",
+          (WORKER, PROMOTION)),
+    Topic(WEIGHTS_PROMOTIONS, "Proposal, RingAssignment",
+          "policy/proposal/version or policy/ring/name", 1, "compact", 0,
+          f"trainer and cli (proposals), {PROMOTION} (rings)", (WORKER, GATEWAY, PROMOTION)),
+    Topic(WEIGHTS_ACKS, "WeightsAck", "worker", 1, "compact,delete", 7 * _DAY, WORKER,
+          (GATEWAY, PROMOTION)),
+    Topic(WORKERS, "WorkerHeartbeat", "worker", 1, "compact", 0, WORKER, (GATEWAY, PROMOTION)),
 )  # fmt: skip
 
 #: Topics whose broken records go to a dead-letter topic of their own.

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from schemas.atdp import internal
+from schemas.atdp import internal, weights
 from schemas.atdp import types as protocol
 
 RELEASED = Path(__file__).parent / "released"
@@ -40,6 +40,11 @@ RELEASES: dict[int, tuple[type, int]] = {
     13: (internal.KeyRecord, 1),
     14: (internal.Replay, 1),
     15: (internal.AuditEvent, 1),
+    16: (weights.WeightsManifest, 1),
+    17: (weights.Proposal, 1),
+    18: (weights.RingAssignment, 1),
+    19: (weights.WeightsAck, 1),
+    20: (weights.WorkerHeartbeat, 1),
 }
 
 _PRIMITIVES: dict[Any, JsonValue] = {

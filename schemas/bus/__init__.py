@@ -9,12 +9,16 @@ from schemas.bus.api import (
     Bus,
     Consumer,
     Delivery,
+    FencedError,
     Position,
     Producer,
     Received,
     Record,
+    Transactions,
     deliver,
     partition_for,
+    read_to_end,
+    transact,
 )
 
 __all__ = [
@@ -22,10 +26,14 @@ __all__ = [
     "Bus",
     "Consumer",
     "Delivery",
+    "FencedError",
     "Position",
     "Producer",
     "Received",
     "Record",
+    "Transactions",
     "deliver",
     "partition_for",
+    "read_to_end",
+    "transact",
 ]

@@ -1,17 +1,21 @@
 """What a bus can do: produce with a delivery report, read from given offsets, administer.
 
 Failures are `TransientError` (the broker is away, the local queue is full), `PermanentError`
-(the record is too large) or `ConfigError` (wrong address, missing topic at start).
+(the record is too large) or `ConfigError` (wrong address, missing topic at start, and as
+`FencedError`: another process has taken this one's place).
 """
 
 import asyncio
 import contextlib
+import functools
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from schemas.errors import HeadraceError, TransientError
+from schemas.errors import ConfigError, HeadraceError, TransientError
 from schemas.topics import Topic
 
 #: How long a full queue is given to make room, and the hint by which a full queue is known.
@@ -75,13 +79,57 @@ class Producer(Protocol):
     def close(self) -> None: ...
 
 
+class FencedError(ConfigError):
+    """Another process took over the transactional id. This one has nothing more to say."""
+
+    def __init__(self, transactional_id: str) -> None:
+        super().__init__(
+            f"Another process writes as {transactional_id} now. Stop this one, or stop the other "
+            "and start this one again."
+        )
+
+
+class Transactions(Protocol):
+    """A producer whose records appear together or not at all. One lives for each id.
+
+    Making it ends every earlier one with the id, wherever it runs, and what that left open is
+    aborted: whatever is readable by then is all that it will ever have written. After a failed
+    `commit` it is not known whether the records appeared: make a new one, then read.
+
+    All but `send` block, each for a bounded time; all raise FencedError once a later one exists.
+    """
+
+    def begin(self) -> None:
+        """Begin a transaction. One at a time."""
+
+    def send(self, record: Record, on_delivery: OnDelivery) -> None:
+        """As for a producer. Readers see the record after the commit."""
+
+    def commit(self) -> None:
+        """Wait for all reports, then let the records appear."""
+
+    def abort(self) -> None:
+        """Take the records back."""
+
+    def close(self) -> None: ...
+
+
 class Consumer(Protocol):
-    """Reads given partitions from given offsets. Commits nothing by itself."""
+    """Reads given partitions from given offsets. Commits nothing by itself.
+
+    It sees records of a transaction once that is committed, and never those of an aborted one.
+    """
 
     def assign(self, positions: Mapping[Position, int]) -> None:
         """Read these partitions, each from its offset."""
 
     def poll(self, max_records: int, timeout_seconds: float) -> list[Received]: ...
+
+    def at_end(self) -> bool:
+        """Whether all there was to read in every assigned partition has been returned.
+
+        Offsets alone do not tell: the end of a transaction takes one and is no record.
+        """
 
     def close(self) -> None: ...
 
@@ -123,7 +171,10 @@ class Admin(Protocol):
 class Bus(Protocol):
     """Makes the three."""
 
-    def producer(self, client_id: str) -> Producer: ...
+    def producer(self, client_id: str, *, compress: bool = True) -> Producer:
+        """Without `compress` for values that are compressed already."""
+
+    def transactions(self, transactional_id: str) -> Transactions: ...
 
     def consumer(self) -> Consumer: ...
 
@@ -143,33 +194,43 @@ async def deliver(
     """
     if not records:
         return []
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-    results: list[Delivery | None] = [None] * len(records)
-    remaining = len(records)
-
-    def report(index: int, delivery: Delivery) -> None:
-        nonlocal remaining
-        results[index] = delivery
-        remaining -= 1
-        if remaining == 0 and not done.done():
-            done.set_result(None)
-
-    def reporter(index: int) -> OnDelivery:
-        def on_delivery(delivery: Delivery) -> None:
-            # A closed loop means that nobody waits; an error here would end the producer's thread.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(report, index, delivery)
-
-        return on_delivery
-
+    reports = _Reports(len(records))
     for index, record in enumerate(records):
-        if not _queued(producer, record, reporter(index), num_sent=index):
+        report = functools.partial(reports.take, index)
+        if not _queued(producer, record, report, num_sent=index):
             async with _bounded(max_silent_seconds):
-                await _room(lambda: _queued(producer, record, reporter(index), num_sent=index))  # noqa: B023 - called within the turn
+                await _room(lambda: _queued(producer, record, report, num_sent=index))  # noqa: B023 - called within the turn
     async with _bounded(max_silent_seconds):
-        await done
-    return _raise_first_error([d for d in results if d is not None])
+        await reports.complete
+    return _raise_first_error([d for d in reports.deliveries if d is not None])
+
+
+class _Reports:
+    """The reports of some records, taken on the producer's thread.
+
+    The loop is woken for the last one only: waking it costs more than everything else here.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._remaining = number
+        self.deliveries: list[Delivery | None] = [None] * number
+        self.complete: asyncio.Future[None] = self._loop.create_future()
+
+    def take(self, index: int, delivery: Delivery) -> None:
+        with self._lock:
+            self.deliveries[index] = delivery
+            self._remaining -= 1
+            is_last = self._remaining == 0
+        if is_last:
+            # A closed loop means that nobody waits; an error would end the producer's thread.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._finish)
+
+    def _finish(self) -> None:
+        if not self.complete.done():
+            self.complete.set_result(None)
 
 
 async def _room(is_queued: Callable[[], bool]) -> None:
@@ -202,6 +263,50 @@ def _raise_first_error(deliveries: list[Delivery]) -> list[Delivery]:
         if delivery.error is not None:
             raise delivery.error
     return deliveries
+
+
+def transact(transactions: Transactions, records: Sequence[Record]) -> list[Delivery]:
+    """Write all records or none, and return where they lie. Raises the first error, if any."""
+    results: list[Delivery] = []
+    transactions.begin()
+    try:
+        for record in records:
+            transactions.send(record, results.append)
+        transactions.commit()
+    except FencedError:
+        raise
+    except HeadraceError as error:
+        # What happened to a record says more than that the commit failed. The abort adds reports.
+        told = next((d.error for d in results if d.error is not None), error)
+        with contextlib.suppress(HeadraceError):
+            transactions.abort()
+        raise told from error
+    return _raise_first_error(results)
+
+
+def read_to_end(bus: Bus, topic: str, timeout_seconds: float = 30.0) -> list[Received]:
+    """All records of a small topic, in order within a partition.
+
+    TransientError when the end is not reached in time.
+    """
+    admin = bus.admin()
+    try:
+        starts = {(topic, p): first for p, (first, _) in admin.watermarks(topic).items()}
+    finally:
+        admin.close()
+    consumer = bus.consumer()
+    found: list[Received] = []
+    deadline = time.monotonic() + timeout_seconds
+    try:
+        consumer.assign(starts)
+        while True:
+            found += consumer.poll(1_000, 0.2)
+            if consumer.at_end():
+                return found
+            if time.monotonic() > deadline:
+                raise TransientError(f"{topic} could not be read to its end in time.")
+    finally:
+        consumer.close()
 
 
 def partition_for(key: bytes, num_partitions: int) -> int:

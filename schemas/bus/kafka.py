@@ -14,6 +14,7 @@ from schemas.bus.access import KafkaAccess
 from schemas.bus.api import Delivery, OnDelivery, Position, Received, Record
 from schemas.bus.kafka_admin import KafkaAdmin
 from schemas.bus.kafka_client import Refusals, make_client
+from schemas.bus.kafka_transactions import KafkaTransactions
 from schemas.errors import HeadraceError, TransientError
 from schemas.settings import KafkaSettings
 
@@ -30,11 +31,13 @@ class KafkaBus:
         *,
         delivery_timeout_seconds: float = 120.0,
         request_seconds: float = 15.0,
+        transaction_seconds: float = 40.0,
     ) -> None:
         self._access = KafkaAccess(access) if isinstance(access, str) else access
         self._max_record_bytes = max_record_bytes
         self._delivery_timeout_seconds = delivery_timeout_seconds
         self._request_seconds = request_seconds
+        self._transaction_seconds = transaction_seconds
 
     @classmethod
     def from_settings(cls, kafka: KafkaSettings, **options: Any) -> "KafkaBus":
@@ -44,12 +47,19 @@ class KafkaBus:
         """
         return cls(KafkaAccess.from_settings(kafka), **options)
 
-    def producer(self, client_id: str) -> "KafkaProducer":
+    def producer(self, client_id: str, *, compress: bool = True) -> "KafkaProducer":
         limits: dict[str, Any] = {
             "message.max.bytes": self._max_record_bytes,
             "delivery.timeout.ms": int(self._delivery_timeout_seconds * 1000),
         }
+        if not compress:
+            limits["compression.type"] = "none"
         return KafkaProducer(self._access, limits, client_id)
+
+    def transactions(self, transactional_id: str) -> KafkaTransactions:
+        return KafkaTransactions(
+            self._access, transactional_id, self._max_record_bytes, self._transaction_seconds
+        )
 
     def consumer(self) -> "KafkaConsumer":
         return KafkaConsumer(self._access)
@@ -71,7 +81,6 @@ class KafkaProducer:
         self._refusals = Refusals(access)
         self._config = {
             **self._refusals.config(),
-            **limits,
             "client.id": client_id,
             "partitioner": "murmur2_random",
             "enable.idempotence": True,
@@ -82,6 +91,7 @@ class KafkaProducer:
             "queue.buffering.max.kbytes": 262_144,
             # How long a topic that nobody knows yet may still appear.
             "topic.metadata.propagation.max.ms": 10_000,
+            **limits,
         }
         self._is_fatal = threading.Event()
         self._producer: Any = make_client(RdProducer, self._config)
@@ -172,11 +182,16 @@ class KafkaConsumer:
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": 50,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
             },
         )
         self._error: HeadraceError | None = None
+        #: Partition → whether its end was the last thing heard of it.
+        self._ended: dict[Position, bool] = {}
 
     def assign(self, positions: Mapping[Position, int]) -> None:
+        self._ended = dict.fromkeys(positions, False)
         self._consumer.assign(
             [RdPartition(self._access.physical(t), p, o) for (t, p), o in positions.items()]
         )
@@ -191,20 +206,28 @@ class KafkaConsumer:
         except KafkaException as failure:
             raise self._refusals.translate(failure.args[0]) from failure
         for message in messages:
-            if message.error() is not None:
+            error = message.error()
+            position = self._access.logical(message.topic() or ""), message.partition()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                self._ended[position] = error is not None
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                continue
+            if error is not None:
                 # The records beside it are consumed: they are returned, it is raised next time.
-                self._error = self._refusals.translate(message.error())
+                self._error = self._refusals.translate(error)
                 continue
             received.append(
                 Received(
-                    self._access.logical(message.topic()), message.partition(),
-                    message.offset(), message.key(), message.value(),
+                    *position, message.offset(), message.key(), message.value(),
                     tuple(message.headers() or ()), message.timestamp()[1],
                 )
             )  # fmt: skip
         if self._error is not None and not received:
             return self.poll(max_records, timeout_seconds)
         return received
+
+    def at_end(self) -> bool:
+        return all(self._ended.values())
 
     def close(self) -> None:
         self._consumer.close()

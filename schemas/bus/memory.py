@@ -6,7 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from schemas.bus.api import Delivery, OnDelivery, Position, Received, Record, partition_for
+from schemas.bus.api import (
+    Delivery,
+    FencedError,
+    OnDelivery,
+    Position,
+    Received,
+    Record,
+    partition_for,
+)
 from schemas.errors import ConfigError, PermanentError, Reason, TransientError
 from schemas.topics import Topic
 
@@ -29,9 +37,15 @@ class MemoryBus:
         self.logs: dict[str, list[_Log]] = {}
         self.offsets: dict[str, dict[Position, int]] = {}
         self.round_robin = itertools.count()
+        #: Transactional id → the one that may write under it.
+        self.writers: dict[str, MemoryTransactions] = {}
 
-    def producer(self, client_id: str) -> "MemoryProducer":  # noqa: ARG002 - the port's signature
+    def producer(self, client_id: str, *, compress: bool = True) -> "MemoryProducer":  # noqa: ARG002 - the port's signature
         return MemoryProducer(self)
+
+    def transactions(self, transactional_id: str) -> "MemoryTransactions":
+        self.writers[transactional_id] = MemoryTransactions(self, transactional_id)
+        return self.writers[transactional_id]
 
     def consumer(self) -> "MemoryConsumer":
         return MemoryConsumer(self)
@@ -52,9 +66,14 @@ class MemoryProducer:
     def __init__(self, bus: MemoryBus) -> None:
         self._bus = bus
 
-    def send(self, record: Record, on_delivery: OnDelivery) -> None:
+    def check(self, record: Record) -> None:
+        """PermanentError for a record that is too large, ConfigError for one without a topic."""
         if len(record.value or b"") > self._bus.max_record_bytes:
             raise PermanentError(Reason.OVERSIZED)
+        self._bus.partitions(record.topic)
+
+    def send(self, record: Record, on_delivery: OnDelivery) -> None:
+        self.check(record)
         logs = self._bus.partitions(record.topic)
         partition = record.partition
         if partition is None:
@@ -77,6 +96,46 @@ class MemoryProducer:
         """Nothing to release."""
 
 
+class MemoryTransactions:
+    """Holds records back until the commit. Their reports come with it."""
+
+    def __init__(self, bus: MemoryBus, transactional_id: str) -> None:
+        self._bus = bus
+        self._id = transactional_id
+        self._producer = MemoryProducer(bus)
+        self._open: list[tuple[Record, OnDelivery]] | None = None
+
+    def _require(self, *, is_open: bool) -> None:
+        if self._bus.writers.get(self._id) is not self:
+            raise FencedError(self._id)
+        if (self._open is not None) is not is_open:
+            raise RuntimeError("transactions are begun, then committed or aborted, one at a time")
+
+    def begin(self) -> None:
+        self._require(is_open=False)
+        self._open = []
+
+    def send(self, record: Record, on_delivery: OnDelivery) -> None:
+        self._require(is_open=True)
+        self._producer.check(record)
+        assert self._open is not None
+        self._open.append((record, on_delivery))
+
+    def commit(self) -> None:
+        self._require(is_open=True)
+        for record, on_delivery in self._open or ():
+            self._producer.send(record, on_delivery)
+        self._open = None
+
+    def abort(self) -> None:
+        self._require(is_open=True)
+        self._open = None
+
+    def close(self) -> None:
+        """What is open is never seen."""
+        self._open = None
+
+
 class MemoryConsumer:
     """Reads lists from positions."""
 
@@ -97,6 +156,10 @@ class MemoryConsumer:
                 taken += records
                 self._positions[topic, partition] = records[-1].offset + 1
         return taken
+
+    def at_end(self) -> bool:
+        ends = (self._bus.partitions(t)[p].end <= at for (t, p), at in self._positions.items())
+        return all(ends)
 
     def close(self) -> None:
         self._positions = {}

@@ -14,7 +14,8 @@ TOPICS = {
     "raw.events.v1", "raw.aliases.v1", "raw.unresolved.v1", "trajectory.steps.v1",
     "trajectory.rewards.v1", "trajectory.ends.v1", "trajectory.summaries.v1",
     "assembly.ticks.v1", "training.samples.v1", "control.keys.v1", "control.replays.v1",
-    "audit.events.v1", "quarantine.events.v1",
+    "audit.events.v1", "quarantine.events.v1", "weights.chunks.v1", "weights.versions.v1",
+    "weights.promotions.v1", "weights.acks.v1", "inference.workers.v1",
 }  # fmt: skip
 GROUPS = ("streams.redaction", "streams.assembly", "streams.sink")
 COLUMNS = {
@@ -54,7 +55,7 @@ def test_topics() -> None:
 def test_every_topic_has_a_name_of_its_own_and_known_readers() -> None:
     made = [topic.name for topic in topics.all_topics()]
     assert len(set(made)) == len(made)
-    services = {*GROUPS, "inference.gateway"}
+    services = {*GROUPS, "inference.gateway", "inference.worker", "controlplane.promotion"}
     assert all(set(topic.readers) <= services for topic in topics.all_topics())
     assert set(topics.DEAD_LETTERED) <= TOPICS
 
