@@ -44,6 +44,10 @@ TOMBSTONE_HOURS = topics.topic(topics.STEPS).retention_hours
 #: Trajectories that one tick concludes; the rest waits for the next, so that no batch is endless.
 MAX_PER_TICK = 2_000
 
+#: Steps and rewards of one trajectory. Each event costs time in proportion to them; an endless
+#: trajectory must not hold up its partition. What comes later is in the tables and joins nothing.
+MAX_FACTS = 10_000
+
 _HOUR_US = 3_600_000_000
 _SECOND_US = 1_000_000
 #: No trajectory's key begins with this character.
@@ -119,6 +123,8 @@ class Assembly:
         new = absorb(old, event, replayed=self._mark.is_replayed(record))
         if new is stored:
             return Effects()
+        if len(new.steps) + len(new.rewards) > MAX_FACTS:
+            raise PermanentError(Reason.OVERSIZED, "trajectory_id")
         watermark_us = _watermark(record.partition, state)
         place = Place(key, record.partition, state, watermark_us, stored)
         return self._settle(place, replace(new, touched_us=watermark_us))

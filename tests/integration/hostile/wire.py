@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from aiohttp import web
 
 from inference.gateway.app import Gateway
 from inference.gateway.server import start_server
@@ -47,6 +48,13 @@ class Wire:
     key: str
     upstream: ScriptedUpstream
     bus: MemoryBus
+    runner: web.AppRunner
+
+    @property
+    def num_connections(self) -> int:
+        """Connections that the gateway holds."""
+        assert self.runner.server is not None
+        return len(self.runner.server.connections)
 
     def exchanges(self) -> list[Exchange]:
         """The calls on the raw topic."""
@@ -117,7 +125,7 @@ async def wired(folder: Path, upstream: ScriptedUpstream, **options: Any) -> Asy
     gateway.start()
     runner = await start_server(gateway.app(), gateway.settings.gateway)
     try:
-        yield Wire(gateway, runner.addresses[0][1], key, upstream, bus)
+        yield Wire(gateway, runner.addresses[0][1], key, upstream, bus, runner)
     finally:
         await gateway.calls.stop(1)
         await runner.cleanup()

@@ -1,0 +1,81 @@
+"""Ten thousand malformed requests leave no descriptor, no connection and no memory behind."""
+
+import asyncio
+import gc
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.integration.gateway.harness import Connection, ScriptedUpstream, eventually, whole
+from tests.integration.hostile.test_http_doors import BAD_FRAMING, NO_HTTP, ODD_JSON
+from tests.integration.hostile.wire import CHAT, RATING, Wire, wired
+
+NUM_AT_ONCE = 50
+WARM_UP = 500
+#: What a heap may grow by its own fragmentation; 10,000 kept requests of 10 kB would be 100 MB.
+MAX_GROWTH_BYTES = 24 * 1024**2
+
+
+async def ok(connection: Connection) -> None:
+    await connection.send(whole(b"{}"))
+
+
+def malformed(wire: Wire) -> list[bytes]:
+    """Every kind of broken request once."""
+    small = [body for body in ODD_JSON if len(body) < 10_000]
+    doors = ("/v1/feedback", "/v1/events")
+    return [
+        *NO_HTTP,
+        *(wire.request("POST", door, body) for door in doors for body in small),
+        *(wire.request("POST", door, b"[" * 50_000) for door in doors),
+        *(wire.request("POST", CHAT, b"{}", [b"x: " + b"a" * 40_000]) for _ in doors),
+        *(
+            wire.request("POST", path, body, headers, framed=False)
+            for path in (CHAT, *doors)
+            for headers, body in BAD_FRAMING
+        ),
+        *(wire.request("DELETE", door, RATING) for door in doors),
+        wire.request("POST", CHAT, b"{}", [b"x-headrace-trajectory-id: a/b"]),
+        wire.request("POST", "/k/hr_x_wrong/v1/feedback", RATING).replace(wire.key.encode(), b"no"),
+        wire.request("POST", "/v1/feedback", RATING, [b"Content-Encoding: br"]),
+        wire.request("GET", "/v1/trajectories/%00"),
+    ]
+
+
+def num_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names alone are asked for
+
+
+def resident_bytes() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def send_many(wire: Wire, number: int) -> Counter[int]:
+    """That many malformed requests, some at a time; how often each status came."""
+    kinds = malformed(wire)
+    statuses: Counter[int] = Counter()
+    for start in range(0, number, NUM_AT_ONCE):
+        group = [kinds[i % len(kinds)] for i in range(start, min(start + NUM_AT_ONCE, number))]
+        answers = await asyncio.gather(*(wire.raw(data) for data in group))
+        statuses.update(answer.status for answer in answers)
+    return statuses
+
+
+@pytest.mark.parametrize("number", [2_000, pytest.param(10_000, marks=pytest.mark.soak)])
+async def test_malformed_requests_leave_nothing_behind(tmp_path: Path, number: int) -> None:
+    async with wired(tmp_path, ScriptedUpstream(ok), client_idle_seconds=5.0) as wire:
+        await send_many(wire, WARM_UP)
+        await eventually(lambda: wire.num_connections == 0)
+        before, descriptors = resident_bytes(), num_descriptors()
+        statuses = await send_many(wire, number)
+        assert sum(statuses.values()) == number
+        assert set(statuses) <= {400, 401, 404, 405, 408, 413, 415, 422, 431}
+        await eventually(lambda: wire.num_connections == 0)
+        assert num_descriptors() <= descriptors + 5
+        grown = resident_bytes() - before
+        assert grown < MAX_GROWTH_BYTES, f"{grown} bytes more after {number} requests"
+        assert wire.upstream.seen == []
+        assert await wire.still_works()
