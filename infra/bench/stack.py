@@ -13,11 +13,11 @@ from pathlib import Path
 
 from infra.bench.http import Connection
 from infra.cli.keys import make_key, publish_key
-from infra.demo.stage import free_stack_ports
 from infra.local.control import ask
 from infra.local.launch import find_settings, launch, running_state, shut_down
 from infra.local.ports import free_ports, is_free
 from infra.local.processes import start_tethered, stop_process
+from infra.local.stack import Ports
 from schemas.bus import Delivery, Record
 from schemas.bus.kafka import KafkaBus
 from schemas.errors import TransientError
@@ -107,7 +107,8 @@ def running(
 
 def _launched(data_dir: Path, port: int, model_pid: int, only: Collection[str]) -> Bench:
     settings = load_settings(data_dir=data_dir)
-    launch(settings, free_stack_ports(settings), lambda _child: None, only)
+    # Far from the usual ports: another stack may be starting on this machine.
+    launch(settings, Ports(*free_ports(4)), lambda _child: None, only)
     settings = find_settings(data_dir)
     return Bench(settings, KafkaBus(settings.kafka.bootstrap_servers), port, model_pid)
 
