@@ -68,18 +68,20 @@ def staged(
     keep: bool,
     progress: Progress,
     model: str = "infra.demo.upstream",
+    ports: Ports | None = None,
 ) -> Iterator[Stage]:
     """The stage for the length of the block. With `keep` the stack stays up after a block that
     succeeded; after one that failed it is always ended. The recorded model ends either way.
 
-    `model` is the module that serves the recorded replies."""
+    `model` is the module that serves the recorded replies; without `ports` free ones are taken.
+    """
     clear_folder(data_dir)
     (upstream_port,) = free_ports(1)
     log = data_dir / "recorded-model.log"
     with recorded_model(upstream_port, upstream_arguments, log, model):
         succeeded = False
         try:
-            yield _launched(data_dir, upstream_port, progress)
+            yield _launched(data_dir, upstream_port, progress, ports)
             succeeded = True
         finally:
             if not (keep and succeeded):
@@ -101,14 +103,14 @@ def recorded_model(
             stop_process(process)
 
 
-def _launched(data_dir: Path, upstream_port: int, progress: Progress) -> Stage:
+def _launched(data_dir: Path, upstream_port: int, progress: Progress, ports: Ports | None) -> Stage:
     config = data_dir / "headrace.toml"
     config.write_text(f'[gateway.upstream]\nurl = "http://127.0.0.1:{upstream_port}"\n')
     # The supervisor and its children read the same file; they find it through the environment.
     os.environ["HEADRACE_CONFIG"] = str(config)
     settings = load_settings(data_dir=data_dir)
     progress.begin("starting Kafka, ClickHouse, gateway and processors", None)
-    launch(settings, free_stack_ports(settings), lambda _child: None)
+    launch(settings, ports or free_stack_ports(settings), lambda _child: None)
     progress.end()
     progress.begin("making keys", None)
     settings = find_settings(data_dir)

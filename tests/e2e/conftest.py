@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from infra.demo.stage import Stage, staged
+from infra.local.stack import Ports
 
 
 class Silent:
@@ -31,6 +32,7 @@ def stage_with(
     upstream_arguments: list[str],
     settings: Mapping[str, str],
     model: str = "infra.demo.upstream",
+    ports: Ports | None = None,
 ) -> Iterator[Stage]:
     """A stage whose processes run with these settings, given as environment variables."""
     with pytest.MonkeyPatch.context() as patch:
@@ -40,6 +42,6 @@ def stage_with(
         for name, value in settings.items():
             patch.setenv(name, value)
         with staged(
-            folder, upstream_arguments, keep=False, progress=Silent(), model=model
+            folder, upstream_arguments, keep=False, progress=Silent(), model=model, ports=ports
         ) as stage:
             yield stage

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from infra.demo.stage import Stage
+from infra.local.ports import alternative_to
+from infra.local.stack import Ports
 from infra.store import open_reader
 from schemas.errors import HeadraceError
 from tests.e2e.conftest import stage_with
@@ -27,6 +29,7 @@ SETTINGS = {
     "HEADRACE_ASSEMBLY__IDLE_SECONDS": "60",
     "HEADRACE_TRAINING_ELIGIBLE_TENANTS": '["demo"]',
 }
+_FIRST_PORT = 18_000
 _LOOK_SECONDS = 1.0
 _PATIENCE_SECONDS = 90.0
 _SETTLE_SECONDS = 900.0
@@ -127,13 +130,27 @@ def killing(order: Order) -> Disturb:
     return lambda load, victims: Killer(load, victims, plan)
 
 
+def ports_of_its_own() -> Ports:
+    """Not the usual ones: while a process is dead, another stack would find its port free, and
+    the two would share a broker."""
+    start = _FIRST_PORT + os.getpid() % 100 * 100
+    taken: list[int] = []
+    for _ in range(4):
+        taken.append(alternative_to(taken[-1] if taken else start))
+    kafka, controller, clickhouse, gateway = taken
+    return Ports(kafka, controller, clickhouse, gateway)
+
+
 def run_trial(
     order: Order, folder: Path, say: Callable[[str], None], disturb: Disturb | None = None
 ) -> Outcome:
     """Start a stack in `folder`, play, kill or `disturb`, settle, judge, end the stack."""
     file = recordings()
     arguments = [] if file is None else ["--trajectories", str(file)]
-    with stage_with(folder / "stack", arguments, SETTINGS, "tests.soak.model") as stage:
+    stack = stage_with(
+        folder / "stack", arguments, SETTINGS, "tests.soak.model", ports_of_its_own()
+    )
+    with stack as stage:
         workers = Workers(stage) if order.two_workers else None
         with workers.running() if workers is not None else nullcontext():
             return asyncio.run(_run(order, stage, workers, say, disturb or killing(order)))
