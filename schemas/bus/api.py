@@ -233,6 +233,19 @@ class _Reports:
             self.complete.set_result(None)
 
 
+def deliver_now(
+    producer: Producer, records: Sequence[Record], timeout_seconds: float
+) -> list[Delivery]:
+    """`deliver` for a program without an event loop, and for few records: they fit the queue."""
+    results: dict[int, Delivery] = {}
+    for index, record in enumerate(records):
+        producer.send(record, functools.partial(results.__setitem__, index))
+    producer.flush(timeout_seconds)
+    if len(results) < len(records):
+        raise TransientError("Kafka's client did not report a delivery in time.")
+    return _raise_first_error([results[index] for index in range(len(records))])
+
+
 async def _room(is_queued: Callable[[], bool]) -> None:
     while not is_queued():  # noqa: ASYNC110 - the queue tells nobody that it has room
         await asyncio.sleep(_ROOM_SECONDS)

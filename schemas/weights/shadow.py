@@ -48,14 +48,17 @@ class Patch:
 class Shadow:
     """Owns its arrays, with a digest for each and the root of all. Not for several threads."""
 
-    def __init__(self, tensors: Tensors) -> None:
-        """Copies the bits. RefusedError for a layout beyond the limits or values not finite."""
+    def __init__(self, tensors: Tensors, *, copy: bool = True) -> None:
+        """Copies the bits, or takes over arrays that nobody else writes.
+
+        RefusedError for a layout beyond the limits or values that are not finite.
+        """
         require_layout(layout_of(tensors))
         for name, tensor in tensors.items():
             if not are_finite(tensor.spec.dtype, tensor.bits):
                 raise RefusedError(Refusal.NOT_FINITE, name)
         self._tensors = {
-            name: Tensor(tensors[name].spec, np.array(tensors[name].bits, copy=True))
+            name: Tensor(tensors[name].spec, np.array(tensors[name].bits, copy=copy or None))
             for name in sorted(tensors)
         }
         self._layout = layout_of(self._tensors)
