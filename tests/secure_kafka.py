@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
+    ResourcePatternType,
+    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
@@ -20,6 +25,8 @@ from tests import services
 from tests.certificates import Authority
 
 USER = "headrace-test"
+#: May do everything, but only to what begins with `NARROW_PREFIX`.
+NARROW_USER, NARROW_PREFIX = "headrace-narrow", "team-a."
 PASSWORD = 'correct horse, "battery" staple'
 _LOGIN = "org.apache.kafka.common.security"
 
@@ -49,7 +56,7 @@ def running(directory: Path) -> Iterator[SecureKafka]:
         local_kafka.wait_until_ready(
             config, services.START_TIMEOUT_SECONDS, lambda: process.poll() is None
         )
-        _add_scram_user(config.bootstrap_servers)
+        _add_users(config.bootstrap_servers)
         yield SecureKafka(
             config.bootstrap_servers, f"127.0.0.1:{tls}", f"127.0.0.1:{sasl}", authority
         )
@@ -70,6 +77,8 @@ def _more_listeners(
         "listener.security.protocol.map": (
             "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,TLS:SSL,SASL:SASL_SSL"
         ),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:ANONYMOUS;User:CN=client;User:{USER}",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": keystore,
         "ssl.truststore.type": "PEM",
@@ -89,12 +98,24 @@ def _more_listeners(
     return "".join(f"{name}={value}\n" for name, value in properties.items())
 
 
-def _add_scram_user(bootstrap_servers: str) -> None:
+def _add_users(bootstrap_servers: str) -> None:
+    """Passwords, and the two rules that docs/deploy.md asks for."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    wanted = [
-        UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
-        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
-    ]
-    for one in wanted:
-        for future in admin.alter_user_scram_credentials([one]).values():
+    for user, mechanism in (
+        (USER, ScramMechanism.SCRAM_SHA_256),
+        (USER, ScramMechanism.SCRAM_SHA_512),
+        (NARROW_USER, ScramMechanism.SCRAM_SHA_512),
+    ):
+        credential = ScramCredentialInfo(mechanism, 4096)
+        wanted = UserScramCredentialUpsertion(user, credential, PASSWORD.encode())
+        for future in admin.alter_user_scram_credentials([wanted]).values():
             future.result(30)
+    rules = [
+        AclBinding(
+            kind, NARROW_PREFIX, ResourcePatternType.PREFIXED, f"User:{NARROW_USER}", "*",
+            AclOperation.ALL, AclPermissionType.ALLOW,
+        )
+        for kind in (ResourceType.TOPIC, ResourceType.GROUP)
+    ]  # fmt: skip
+    for made in admin.create_acls(rules).values():
+        made.result(30)

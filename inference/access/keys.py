@@ -79,6 +79,8 @@ class KeyFollower:
         self._stopping = threading.Event()
         #: When the end of the topic was last seen (monotonic), 0 for never.
         self.seen_end_at = 0.0
+        #: What the last attempt failed for, empty while it gets on. Read by other threads.
+        self.waits_for = ""
         self._thread = threading.Thread(target=self._run, name="key-follower", daemon=True)
 
     @property
@@ -105,6 +107,7 @@ class KeyFollower:
             try:
                 self._follow()
             except (TransientError, ConfigError) as error:
+                self.waits_for = str(error)
                 _log.info("keys_wait_for_kafka", error=str(error))
                 self._stopping.wait(_RETRY_SECONDS)
 
@@ -136,7 +139,7 @@ class KeyFollower:
             self.book = book
             _save(self._cache, book)
         else:
-            self.seen_end_at = time.monotonic()
+            self.seen_end_at, self.waits_for = time.monotonic(), ""
 
 
 def _load(path: Path) -> list[KeyRecord]:

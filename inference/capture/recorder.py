@@ -99,6 +99,7 @@ class Recorder:
         self.spool = spool
         self.when_full = when_full
         self._metrics = metrics
+        metrics.counter("headrace_gateway_shed")  # from zero on: the first one is an increase
         self._owed: dict[bytes, bytes] = {}
         self._waits = False
 

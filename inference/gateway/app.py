@@ -109,10 +109,7 @@ class Gateway:
 
     def health(self) -> GatewayHealth:
         """Whether calls are taken and events get on to Kafka."""
-        alive, known = self.keys.is_alive, self.keys.is_ready
-        facts = look(
-            self.publisher, self.spool, self.settings.gateway, keys_alive=alive, keys_known=known
-        )
+        facts = look(self.publisher, self.spool, self.keys, self.settings.gateway)
         return judge(facts, self.settings.stalled_after_seconds)
 
     def _measure(self) -> None:

@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
+from inference.access.keys import KeyFollower
 from inference.spool.publisher import Publisher
 from inference.spool.writer import Spool
 from schemas.settings import GatewaySettings
@@ -46,23 +47,21 @@ class GatewayHealth:
 def look(
     publisher: Publisher,
     spool: Spool,
+    keys: KeyFollower,
     gateway: GatewaySettings,
-    *,
-    keys_alive: bool,
-    keys_known: bool,
 ) -> Facts:
     """The facts of now."""
     now, oldest_at = time.monotonic(), publisher.oldest_at
     return Facts(
-        alive=publisher.is_alive and keys_alive,
-        keys_known=keys_known,
+        alive=publisher.is_alive and keys.is_alive,
+        keys_known=keys.is_ready,
         kafka_delivers=publisher.is_delivering,
         spool_bytes=spool.backlog_bytes,
         spool_max_bytes=gateway.spool_max_bytes,
         spool_events_waiting=publisher.num_waiting,
         spool_age_seconds=0.0 if oldest_at is None else now - oldest_at,
         still_seconds=0.0 if oldest_at is None else now - publisher.progressed_at,
-        waits_for=publisher.waits_for,
+        waits_for=publisher.waits_for or keys.waits_for,
         when_spool_full=gateway.when_spool_full,
     )
 
@@ -89,7 +88,7 @@ def _why_not_ready(facts: Facts) -> str:
     if not facts.alive:
         return "A thread of the gateway has ended; its log says why, and it starts anew."
     if not facts.keys_known:
-        return "It knows no key: Kafka has not answered since it started, or there is none yet."
+        return f"It knows no key yet: {facts.waits_for or 'Kafka has not answered'}."
     if facts.spool_bytes >= facts.spool_max_bytes:
         effect = "new calls are refused" if facts.when_spool_full == "block" else (
             "new calls are relayed without a record"

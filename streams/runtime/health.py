@@ -62,7 +62,7 @@ class HealthWatch(threading.Thread):
         super().__init__(name=f"health-{group}", daemon=True)
         self._group = group
         self._bus = bus
-        self._inputs = tuple(inputs)
+        self.inputs = tuple(inputs)
         self._assigned = assigned
         self._is_ready = is_ready
         self._waits_for = waits_for
@@ -102,7 +102,7 @@ class HealthWatch(threading.Thread):
         before = self.health
         try:
             assigned = set(self._assigned())
-            found = standings(admin, self._group, self._inputs)
+            found = standings(admin, self._group, self.inputs)
             self._away_since = None
             self._progress.look({p: s for p, s in found.items() if p in assigned}, now)
             self.health = self._judge(self._overdue())

@@ -23,7 +23,7 @@ from schemas.bus.access import KafkaAccess
 from schemas.bus.api import Bus, Position, Producer
 from schemas.bus.kafka import KafkaBus
 from schemas.clock import SystemClock
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, Reason
 from schemas.settings import Settings, load_settings
 from schemas.telemetry import Metrics, configure_logging
 from streams.runtime.crashes import CrashLedger
@@ -203,6 +203,10 @@ class Shell:
         )
         watch.start()
         self._health = watch
+        for reason in Reason:  # from zero on, so that the first one shows as an increase
+            metrics.counter("headrace_dead_letters", group=self._group, reason=reason.value)
+        for topic in watch.inputs:
+            metrics.counter("headrace_log_gap_records", group=self._group, topic=topic)
         if settings.metrics_port is None:
             return
         where = (settings.metrics_host, settings.metrics_port)

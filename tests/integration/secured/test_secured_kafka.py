@@ -13,17 +13,20 @@ from typing import Any
 
 import pytest
 
+from inference.gateway.app import Gateway
 from infra.local.ports import free_ports
 from schemas import topics
 from schemas.bus import Record, deliver
+from schemas.bus.access import KafkaAccess
 from schemas.bus.kafka import KafkaBus
 from schemas.errors import ConfigError, TransientError
-from schemas.settings import KafkaSettings
+from schemas.secrets import create_root_secret
+from schemas.settings import KafkaSettings, Settings
 from schemas.topics import Topic
 from tests import services
 from tests.certificates import Authority
 from tests.integration.runtime import counting_processor as program
-from tests.secure_kafka import PASSWORD, USER, SecureKafka
+from tests.secure_kafka import NARROW_PREFIX, NARROW_USER, PASSWORD, USER, SecureKafka
 
 pytestmark = pytest.mark.integration
 
@@ -84,6 +87,12 @@ def _first(consumer: Any) -> bytes | None:
             value: bytes | None = record.value
             return value
     return None
+
+
+def _read(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310  # our own
+        text: str = answer.read().decode()
+        return text
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -180,10 +189,26 @@ class Deployment:
             yield process
 
 
-def test_a_processor_works_over_tls_with_a_password_under_a_prefix(
+def test_who_has_no_right_is_told_which(secured: SecureKafka, tmp_path: Path) -> None:
+    settings = sasl(secured, tmp_path, sasl_user=NARROW_USER, topic_prefix="team-b.")
+    bus = KafkaBus.from_settings(settings)
+    admin, topic = bus.admin(), Topic("t", "test", "key", 1, "delete", 1.0, "test", ())
+    with pytest.raises(ConfigError, match=r"does not allow the user 'headrace-narrow'.*team-b\."):
+        admin.create_topics([topic], 1, 1)
+    KafkaBus(KafkaAccess(secured.plain, prefix="team-b.")).admin().create_topics([topic], 1, 1)
+    producer = bus.producer("narrow")
+    try:
+        with pytest.raises(ConfigError):
+            asyncio.run(deliver(producer, [Record("t", b"k", b"v")]))
+    finally:
+        producer.close()
+
+
+def test_a_processor_works_with_the_rights_that_the_manual_asks_for(
     secured: SecureKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = sasl(secured, tmp_path, topic_prefix="team-a.")
+    """Over TLS, with a password, under a prefix, and allowed nothing else."""
+    settings = sasl(secured, tmp_path, sasl_user=NARROW_USER, topic_prefix=NARROW_PREFIX)
     deployment = Deployment(settings, tmp_path, monkeypatch)
     (port,) = free_ports(1)
     monkeypatch.setenv("HEADRACE_METRICS_PORT", str(port))
@@ -208,15 +233,17 @@ def test_a_processor_works_over_tls_with_a_password_under_a_prefix(
         services.wait_for(is_complete, process, deployment.log, TIMEOUT_SECONDS)
         services.wait_for(has_committed, process, deployment.log, TIMEOUT_SECONDS)
         door = f"http://127.0.0.1:{port}"
-        services.wait_for(
-            lambda: services.answers(f"{door}/health"), process, deployment.log, TIMEOUT_SECONDS
-        )
-        with urllib.request.urlopen(f"{door}/metrics", timeout=5) as answer:  # noqa: S310  # ours
-            shown = answer.read().decode()
-    labels = f'group="{deployment.group}",partition="0",topic="{deployment.topic}"'
-    lag = f"headrace_lag_records{{{labels}}}"
-    assert f"{lag} 0.0" in shown
+        labels = f'group="{deployment.group}",partition="0",topic="{deployment.topic}"'
+
+        def shows_no_lag() -> bool:
+            return f"headrace_lag_records{{{labels}}} 0.0" in _read(f"{door}/metrics")
+
+        services.wait_for(shows_no_lag, process, deployment.log, TIMEOUT_SECONDS)
+        assert services.answers(f"{door}/health")
+        shown = _read(f"{door}/metrics")
     assert 'result="dead_lettered"} 1.0' in shown
+    assert 'reason="undecodable"} 1.0' in shown
+    assert 'reason="oversized"} 0.0' in shown, "a first one must show as an increase"
     assert "headrace_healthy 1.0" in shown
     dead = admin.watermarks(f"dead.{deployment.topic}")
     assert sum(end for _, end in dead.values()) == 1
@@ -225,6 +252,25 @@ def test_a_processor_works_over_tls_with_a_password_under_a_prefix(
     on_the_cluster = KafkaBus(secured.plain).admin().topics()
     assert all(f"team-a.{name}" in on_the_cluster for name in (deployment.topic, output))
     assert not {deployment.topic, output} & on_the_cluster.keys()
+
+
+async def test_a_gateway_with_a_wrong_password_starts_and_says_why_it_is_not_ready(
+    secured: SecureKafka, tmp_path: Path
+) -> None:
+    """It takes calls without Kafka as soon as it knows keys, so it does not end."""
+    create_root_secret(tmp_path / "secrets" / "root")
+    kafka = sasl(secured, tmp_path, password="wrong-password")
+    gateway = Gateway(Settings(data_dir=tmp_path, kafka=kafka), KafkaBus.from_settings(kafka))
+    gateway.start()
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    try:
+        while "refuses the user" not in gateway.health().why:
+            assert time.monotonic() < deadline, gateway.health()
+            await asyncio.sleep(0.05)
+        assert not gateway.health().ready
+        assert "wrong-password" not in gateway.health().why
+    finally:
+        await gateway.close()
 
 
 def test_a_processor_with_a_wrong_password_ends_with_a_sentence(

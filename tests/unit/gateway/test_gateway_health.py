@@ -46,7 +46,7 @@ def test_a_spool_that_stands_still_is_not_healthy_but_takes_calls() -> None:
     ("facts", "says"),
     [
         (replace(WELL, alive=False), "thread"),
-        (replace(WELL, keys_known=False), "knows no key"),
+        (replace(WELL, keys_known=False, waits_for="refused"), "knows no key yet: refused."),
         (replace(WELL, spool_bytes=1_000), "new calls are refused"),
         (replace(WELL, spool_bytes=1_000, when_spool_full="shed"), "without a record"),
     ],
