@@ -108,7 +108,7 @@ def _print_all(
         _print_processes(state)
     for line in lines(report, datetime.now(UTC), every_partition=every_partition):
         typer.echo(line)
-    for sentence in (*((replay,) if replay else ()), *report.waits):
+    for sentence in (*((replay,) if replay else ()), *report.waits, *report.gaps):
         typer.secho(sentence, fg=typer.colors.YELLOW)
 
 

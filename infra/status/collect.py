@@ -17,6 +17,7 @@ from infra.status.report import (
     Part,
     Report,
     Sample,
+    gap_sentence,
     groups_of,
     lags_of,
     waits_of,
@@ -27,11 +28,21 @@ from schemas.bus.api import Admin
 from schemas.bus.kafka import KafkaBus
 from schemas.bus.lag import standings, waiting_since
 from schemas.errors import ConfigError, HeadraceError
+from schemas.log_gaps import GAP_RECORDED, Why
 from schemas.settings import Settings
 
 _KAFKA_SECONDS = 4.0
 _HTTP_SECONDS = 3.0
 _SINCE_SECONDS = 4.0
+_GAPS = f"""
+SELECT actor, JSONExtractString(details, 'topic') AS topic,
+       sum(JSONExtractInt(details, 'end') - JSONExtractInt(details, 'first')) AS num_records,
+       max(occurred_at)
+FROM audit_events
+WHERE action = '{GAP_RECORDED}' AND JSONExtractString(details, 'why') = '{Why.RETENTION}'
+  AND occurred_at > now() - INTERVAL 7 DAY
+GROUP BY actor, topic ORDER BY actor, topic
+"""  # noqa: S608 - our own names
 _PROCESSORS = {group.rpartition(".")[2]: group for group in topics.GROUPS}
 
 
@@ -61,7 +72,8 @@ def collect(
     finally:
         admin.close()
     parts = (Part(KAFKA, healthy=True), *store, *processes)
-    return Report(parts, groups, lags, waits_of(parts, groups, replays), replays)
+    gaps = _gaps(settings) if all(part.healthy for part in store) and store else ()
+    return Report(parts, groups, lags, waits_of(parts, groups, replays), replays, gaps)
 
 
 def look(admin: Admin) -> Sample:
@@ -118,6 +130,22 @@ def _store(settings: Settings) -> Part:
         where = f"{settings.clickhouse.host}:{settings.clickhouse.port}"
         return Part(STORE, healthy=False, why=_sentence(error, f"The store at {where}"))
     return Part(STORE, healthy=True)
+
+
+def _gaps(settings: Settings) -> tuple[str, ...]:
+    """A sentence for each group and topic that lost records to retention in the last days."""
+    from streams.sink.store import ClickHouseStore, open_client
+
+    try:
+        store = ClickHouseStore(open_client(settings, database=settings.clickhouse.database))
+    except HeadraceError:
+        return ()
+    try:
+        return tuple(gap_sentence(*row) for row in store.rows(_GAPS))
+    except HeadraceError:  # without tables nothing was recorded
+        return ()
+    finally:
+        store.close()
 
 
 def _processes(settings: Settings, state: StackState | None) -> list[Part]:

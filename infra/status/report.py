@@ -72,13 +72,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All of it. `waits` says in sentences what waits and why; it is empty where all is well."""
+    """All of it. `waits` says in sentences what waits and why; it is empty where all is well.
+    `gaps` tells what retention deleted unread of late; nothing waits for that any more."""
 
     parts: tuple[Part, ...] = ()
     groups: tuple[Group, ...] = ()
     lags: tuple[Lag, ...] = ()
     waits: tuple[str, ...] = ()
     replays: tuple[str, ...] = field(default=())
+    gaps: tuple[str, ...] = ()
 
 
 def lags_of(
@@ -142,6 +144,14 @@ def groups_of(sample: Sample, num_workers: Mapping[str, int]) -> tuple[Group, ..
             sum(standing.behind for standing in standings.values()),
         )
         for group, standings in sample.standings.items()
+    )
+
+
+def gap_sentence(group: str, topic: str, num_records: int, at: datetime) -> str:
+    """What was lost to retention, and where to look."""
+    return (
+        f"Retention deleted {num_records:,} records of {topic} before {group} read them (last "
+        f"found {at:%Y-%m-%d %H:%M:%S} UTC). `headrace reconcile` shows where."
     )
 
 
