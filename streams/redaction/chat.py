@@ -95,12 +95,19 @@ def _finite(text: str) -> float:
     return number
 
 
+#: `json.dumps` would make one of these for each of the thirty texts of a call.
+_ENCODERS = {
+    ascii_only: json.JSONEncoder(
+        ensure_ascii=ascii_only, sort_keys=ascii_only, separators=(",", ":")
+    )
+    for ascii_only in (True, False)
+}
+
+
 def dumps(value: Any, *, ascii_only: bool = True) -> str:
     """Compact JSON; PermanentError for what is nested too deeply to be written."""
     try:
-        return json.dumps(
-            value, ensure_ascii=ascii_only, sort_keys=ascii_only, separators=(",", ":")
-        )
+        return _ENCODERS[ascii_only].encode(value)
     except RecursionError:
         raise PermanentError(Reason.OVERSIZED, "nesting") from None
 
