@@ -35,6 +35,12 @@ _MAX_DIGITS = 18
 ARRIVED_AT = web.RequestKey("arrived_at", float)
 
 
+class _WholeAnswer(web.StreamResponse):
+    """An answer of known length: its head leaves together with its first bytes, in one write."""
+
+    _send_headers_immediately = False
+
+
 class _ClientLeftError(Exception):
     """The client's connection is gone and the setting says to stop with it."""
 
@@ -144,7 +150,9 @@ class Relay:
         elapsed = time.perf_counter() - self._arrived_at
         self._overhead_seconds = max(0.0, elapsed - self._upstream_seconds)
         added.append((_OVERHEAD, str(int(self._overhead_seconds * 1e6))))
-        response = web.StreamResponse(
+        # A stream's head leaves at once: the first token may be a long time coming.
+        kind = web.StreamResponse if answer.content_length is None else _WholeAnswer
+        response = kind(
             status=answer.status, reason=answer.reason, headers=CIMultiDict(pairs + added)
         )
         self._response = response

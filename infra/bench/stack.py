@@ -108,7 +108,9 @@ def running(
 def _launched(data_dir: Path, port: int, model_pid: int, only: Collection[str]) -> Bench:
     settings = load_settings(data_dir=data_dir)
     # Far from the usual ports: another stack may be starting on this machine.
-    launch(settings, Ports(*free_ports(4)), lambda _child: None, only)
+    kafka, controller, clickhouse, gateway = free_ports(4)
+    ports = Ports(kafka, controller, clickhouse, gateway)
+    launch(settings, ports, lambda _child: None, only)
     settings = find_settings(data_dir)
     return Bench(settings, KafkaBus(settings.kafka.bootstrap_servers), port, model_pid)
 
