@@ -68,6 +68,14 @@ class KafkaBus:
         return KafkaAdmin(self._access, self._request_seconds)
 
 
+def _headers(message: Any) -> tuple[tuple[str, bytes], ...]:
+    """The record's headers; none where a name is no text, which the library refuses to read."""
+    try:
+        return tuple(message.headers() or ())
+    except UnicodeDecodeError:
+        return ()
+
+
 class KafkaProducer:
     """Idempotent producer. A fatal error ends librdkafka's object, so a new one is built.
 
@@ -219,7 +227,7 @@ class KafkaConsumer:
             received.append(
                 Received(
                     *position, message.offset(), message.key(), message.value(),
-                    tuple(message.headers() or ()), message.timestamp()[1],
+                    _headers(message), message.timestamp()[1],
                 )
             )  # fmt: skip
         if self._error is not None and not received:

@@ -18,6 +18,7 @@ from typing import Any
 
 from faust.transport.drivers import aiokafka
 
+from streams.runtime import records
 from streams.runtime.gaps import OnGap
 
 
@@ -136,6 +137,9 @@ class Consumer(aiokafka.Consumer):
 
     def _begins_anew(self, tp: Any) -> bool:
         return not self._is_changelog_tp(tp) and not self._committed_offset.get(tp)
+
+
+records.install()
 
 
 class Transport(aiokafka.Transport):
