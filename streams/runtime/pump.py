@@ -1,6 +1,7 @@
 """Between a Faust stream and a lane: a bounded inbox, batches, retries, acknowledgements."""
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -126,20 +127,30 @@ class Pump:
     async def _take(self) -> list[Received]:
         """A batch, or an empty one after a moment so that holds can run out."""
         batch: list[Received] = []
-        try:
-            async with asyncio.timeout(self._idle_seconds):
-                batch += self._remember(await self._inbox.get())
-        except TimeoutError:
+        first = await self._next(self._idle_seconds)
+        if first is None:
             return batch
+        batch += self._remember(first)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._linger_seconds
-        while len(batch) < self._max_batch and (left := deadline - loop.time()) > 0:
-            try:
-                async with asyncio.timeout(left):
-                    batch += self._remember(await self._inbox.get())
-            except TimeoutError:
+        while len(batch) < self._max_batch:
+            entry = await self._next(deadline - loop.time())
+            if entry is None:
                 break
+            batch += self._remember(entry)
         return batch
+
+    async def _next(self, wait_seconds: float) -> "_Entry | None":
+        """The next of the inbox: what lies there at once, else what comes in so many seconds."""
+        with contextlib.suppress(asyncio.QueueEmpty):
+            return self._inbox.get_nowait()  # a timer for each record would cost more than it does
+        if wait_seconds <= 0:
+            return None
+        try:
+            async with asyncio.timeout(wait_seconds):
+                return await self._inbox.get()
+        except TimeoutError:
+            return None
 
     def _remember(self, entry: "_Entry") -> list[Received]:
         """The record, unless its partition was taken away since it came in."""

@@ -127,11 +127,9 @@ def _version(event: Any, cells: Cells, at: Coordinates) -> int:
 
 def _content_digest(cells: Cells) -> int:
     """64 bits over everything but the traces of one processing."""
-    digest = hashlib.blake2b(digest_size=8)
-    for name, value in cells.items():
-        if name not in tables.PROCESSING_COLUMNS:
-            digest.update(f"{name}={value!r};".encode("utf-8", "surrogatepass"))
-    return int.from_bytes(digest.digest(), "big")
+    kept = [f"{n}={v!r};" for n, v in cells.items() if n not in tables.PROCESSING_COLUMNS]
+    content = "".join(kept).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
 
 
 def _leading_bits(digest: str) -> int:
