@@ -10,7 +10,9 @@ from tests.soak.trial import Order, Outcome, run_trial
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-ORDER = Order(seed=1, num_steps=700, kills_each=1, two_workers=True, concurrency=16)
+ORDER = Order(
+    seed=1, num_steps=150, kills_each=1, two_workers=True, concurrency=8, pause_seconds=0.5
+)
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,8 @@ from tests.soak.talks import Talk
 
 _CALL_SECONDS = 60.0
 _GIVE_UP_SECONDS = 300.0
+#: Nobody listens: such an attempt leaves nothing behind.
+REFUSED = aiohttp.ClientConnectorError.__name__
 _DONE = b"data: [DONE]\n\n"
 _RESPONSE_ID = re.compile(rb'"id":\s*"(chatcmpl-[0-9a-f]+)"')
 
@@ -70,6 +72,11 @@ class Ledger:
     def failed(self) -> list[Attempt]:
         """Attempts that the client saw fail."""
         return [attempt for attempt in self.attempts if not attempt.complete]
+
+    @property
+    def broken(self) -> list[Attempt]:
+        """Those among the failed that reached the gateway, as far as the client can tell."""
+        return [attempt for attempt in self.failed if attempt.why != REFUSED]
 
 
 class GaveUpError(Exception):

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.soak.load import REFUSED
+
 Run = Mapping[str, Any]
 
 _INTRO = """# Reliability
@@ -23,7 +25,9 @@ Each seed is a run of its own: a stack is started (Kafka, ClickHouse, gateway, r
 at a time, half of the calls streaming, and every process is killed at moments drawn from the
 seed. A process is killed only with work of its own in flight: open calls for the gateway, records
 that its group has not committed for a processor, for the sink and for ClickHouse; for Kafka and
-the supervisor the sum. A client whose call breaks off makes it again. `make test` plays a short
+the supervisor the sum. A client whose call breaks off makes it again. The load goes on until it
+has made the calls asked for and every kill has happened, so runs are of different length; it
+pauses while more than 4,000 records are on their way. `make test` plays a short
 form (`tests/e2e/test_crashes.py`).
 
 The machine: {machine}; other work ran beside it.
@@ -34,8 +38,9 @@ _WORDS = """## What the columns mean
 - **lost**: calls whose answer the client got whole and that `SELECT … FROM steps` does not show.
 - **duplicated**: such calls that it shows more than once, and rows of `steps`, `rewards`,
   `trajectories` or `samples` beyond one for each id. The views are asked as any user asks them.
-- **cut off**: attempts that the client saw fail. Each may have left at most one step; **surplus**
-  counts what is there beyond that.
+- **broken off**: attempts that reached the gateway and failed at the client. Each may have left
+  at most one step; **surplus** counts what is there beyond that. Attempts that nobody accepted
+  because the gateway was dead leave nothing and are not counted.
 - **rewards wrong**: rewards that are missing, have another value or revision than the last one
   sent, or are joined to another step or trajectory.
 - **split**: conversations whose steps are in more than one trajectory.
@@ -47,7 +52,7 @@ _WORDS = """## What the columns mean
 - **whole, noted as cut off**: the gateway was killed after the last byte and before it noted the
   end, so the step is there with all of the answer and the outcome `gateway_crashed`.
 - **back after**: seconds until the process was ready again; for the supervisor with its whole
-  stack, started by `headrace up`.
+  stack, started by `headrace up`; for a second worker until it runs, ready or not.
 """
 _ADR = {"adr": "0010", "adr_file": "0010-samples-may-be-sent-twice.md"}
 
@@ -59,12 +64,13 @@ def publish(results: Path, page: Path) -> None:
 
 def render(runs: Sequence[Run]) -> str:
     """The page."""
+    runs = sorted(runs, key=lambda run: int(run["order"]["seed"]))
     first = runs[0]
     real = all(run["real_conversations"] for run in runs)
     intro = _INTRO.format(
         seeds=",".join(str(run["order"]["seed"]) for run in runs),
         kills=first["order"]["kills_each"],
-        steps=first["order"]["num_steps"],
+        steps=min(run["order"]["num_steps"] for run in runs),
         conversations="recorded conversations" if real else "generated conversations",
         width=first["order"]["concurrency"],
         machine=first["machine"],
@@ -82,7 +88,7 @@ def _total(runs: Sequence[Run]) -> str:
         "",
         f"{_sum(runs, 'steps'):,} calls that the client got whole,",
         f"{_sum(runs, 'rewards'):,} rewards, {num_kills} kills,",
-        f"{_sum(runs, 'attempts_failed'):,} attempts cut off:",
+        f"{sum(map(_num_broken, runs)):,} attempts broken off:",
         "",
         f"**{_sum(verdicts, 'lost')} lost, {num_duplicated} duplicated,",
         f"{_sum(verdicts, 'rewards_wrong')} rewards wrong.**",
@@ -93,6 +99,12 @@ def _total(runs: Sequence[Run]) -> str:
 
 def _sum(rows: Sequence[Mapping[str, Any]], name: str) -> int:
     return sum(int(row[name]) for row in rows)
+
+
+def _num_broken(run: Run) -> int:
+    """Attempts that reached the gateway and broke off."""
+    refused = int(run["failures"].get(REFUSED, 0))
+    return int(run["attempts_failed"]) - refused
 
 
 def _matrix(runs: Sequence[Run]) -> str:
@@ -139,7 +151,8 @@ def _table_of_runs(runs: Sequence[Run]) -> str:
         "workers a group": lambda run: 2 if run["order"]["two_workers"] else 1,
         "calls": lambda run: run["steps"],
         "kills": lambda run: len(run["kills"]),
-        "cut off": lambda run: run["attempts_failed"],
+        "broken off": _num_broken,
+        "steps of these": lambda run: run["verdict"].get("steps_of_failed", "not counted"),
         "lost": lambda run: run["verdict"]["lost"],
         "duplicated": lambda run: run["verdict"]["duplicated"] + run["verdict"]["doubled_rows"],
         "surplus": lambda run: run["verdict"]["surplus"],

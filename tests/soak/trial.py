@@ -60,6 +60,7 @@ class Outcome:
     real_conversations: bool
     steps: int
     attempts_failed: int
+    attempts_broken: int
     failures: Mapping[str, int]
     rewards: int
     load_seconds: float
@@ -195,6 +196,7 @@ async def _run(
         real_conversations=file is not None,
         steps=len(load.ledger.completed),
         attempts_failed=len(load.ledger.failed),
+        attempts_broken=len(load.ledger.broken),
         failures=failures,
         rewards=len({sent.feedback_id for sent in load.ledger.rewards}),
         load_seconds=round(played - began, 1),

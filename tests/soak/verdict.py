@@ -57,6 +57,8 @@ class Verdict:
     doubled_rows: int
     set_aside: int
     samples_emitted_again: int
+    #: Steps that attempts left which the client saw fail.
+    steps_of_failed: int
     cut_off_though_complete: int
     lineage_gaps: int
     #: The kill that came last before the calls that are lost, or there twice.
@@ -136,6 +138,7 @@ def judge(ledger: Ledger, evidence: Evidence, kills: Sequence[tuple[float, str]]
         doubled_rows=sum(evidence.doubled_rows.values()),
         set_aside=evidence.num_set_aside,
         samples_emitted_again=len(evidence.emitted) - len({s.sample_id for s in evidence.emitted}),
+        steps_of_failed=_num_others(ledger, evidence),
         cut_off_though_complete=sum(row["outcome"] != "complete" for row in found),
         lineage_gaps=sum(_has_lineage_gap(row) for row in evidence.steps),
         lost_after=Counter(last_kill(call, kills) for call in lost),
@@ -150,10 +153,14 @@ def last_kill(call: Attempt, kills: Sequence[tuple[float, str]]) -> str:
 
 
 def _surplus(ledger: Ledger, evidence: Evidence) -> int:
-    """Steps that no attempt explains: each failed one may have left one step, cut off or not."""
+    """Steps that no attempt explains: one that failed may have left one step, cut off or not."""
+    return max(0, _num_others(ledger, evidence) - len(ledger.broken))
+
+
+def _num_others(ledger: Ledger, evidence: Evidence) -> int:
+    """Steps of calls that the client did not get whole."""
     completed = {call.response_id for call in ledger.completed}
-    others = [row for row in evidence.steps if row["response_id"] not in completed]
-    return max(0, len(others) - len(ledger.failed))
+    return sum(row["response_id"] not in completed for row in evidence.steps)
 
 
 def _rewards_wrong(ledger: Ledger, evidence: Evidence, row_of: Mapping[str, Row]) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 from infra.demo.stage import TENANT
 from schemas.ids import derive_id
 from tests.soak.kills import plan_kills
-from tests.soak.load import Attempt, Ledger, RewardSent
+from tests.soak.load import REFUSED, Attempt, Ledger, RewardSent
 from tests.soak.stack import PROCESSES
 from tests.soak.talks import number_in, number_of, tag_of, tagged
 from tests.soak.verdict import Evidence, judge
@@ -62,6 +62,12 @@ def test_a_failed_attempt_explains_one_step_and_no_more() -> None:
     one = replace(RIGHT, steps=[*RIGHT.steps, step(5, outcome="gateway_crashed")])
     two = replace(RIGHT, steps=[*one.steps, step(6, response_id=None)])
     assert (judge(ledger, one, []).surplus, judge(ledger, two, []).surplus) == (0, 1)
+
+
+def test_an_attempt_that_nobody_accepted_explains_nothing() -> None:
+    refused = replace(attempt(5, complete=False), why=REFUSED)
+    ledger = Ledger([*LEDGER.attempts, refused], LEDGER.rewards)
+    assert judge(ledger, replace(RIGHT, steps=[*RIGHT.steps, step(5)]), []).surplus == 1
 
 
 def test_a_reward_on_another_step_or_of_another_value_is_wrong() -> None:
