@@ -1,6 +1,5 @@
 """Topics, watermarks and the offsets of groups on a real cluster, through librdkafka."""
 
-import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -24,6 +23,8 @@ from schemas.topics import Topic
 #: Untyped in the library.
 _OFFSET_SPEC: Any = OffsetSpec
 _HOUR_MS = 3_600_000
+#: A broker under load, with many topics to make, takes its time.
+_CHANGE_SECONDS = 60.0
 #: A refusal shows only between two attempts, so the first ones are short.
 _FIRST_ATTEMPT_SECONDS = 1.0
 
@@ -57,18 +58,17 @@ class KafkaAdmin:
         for future in futures.values():
             self._result(future, ignore=KafkaError.TOPIC_ALREADY_EXISTS)
         names = [t.name for t in missing]
-        self._wait(lambda: set(names) <= set(self.topics()))
-        for name in names:
-            self._wait(functools.partial(self._is_led, name))
+        self._wait(lambda: self._are_led(names))
         return names
 
-    def _is_led(self, name: str) -> bool:
-        """A new topic shows in the metadata before its partitions have leaders that answer."""
+    def _are_led(self, names: Sequence[str]) -> bool:
+        """A new topic shows in the metadata before its partitions have leaders that answer, and
+        brokers learn of it one after the other."""
         try:
-            self.watermarks(name)
-        except TransientError:
+            found = self.extents(names)
+        except (TransientError, ConfigError):
             return False
-        return True
+        return {topic for topic, _ in found} == set(names)
 
     def delete_topics(self, names: Sequence[str]) -> None:
         known = self.topics()
@@ -82,7 +82,7 @@ class KafkaAdmin:
 
     def _wait(self, condition: Callable[[], bool]) -> None:
         """Metadata follows an acknowledged change within moments; bounded all the same."""
-        deadline = time.monotonic() + self._seconds
+        deadline = time.monotonic() + max(self._seconds, _CHANGE_SECONDS)
         while not condition():
             if time.monotonic() > deadline:
                 raise TransientError("The broker's metadata did not follow the change.")

@@ -176,6 +176,31 @@ async def test_a_broken_record_becomes_a_dead_letter_without_its_text(tmp_path: 
     assert world.values(OUT) == [b"k:7"]
 
 
+async def test_what_became_of_records_is_counted_and_holds_are_shown_by_all_lanes_together(
+    tmp_path: Path,
+) -> None:
+    bus, metrics = memory_bus(), Metrics()
+    first, second = (
+        lane_over(bus, Appending(), tmp_path / name, metrics=metrics) for name in ("1", "2")
+    )
+    await first.process([record(0), record(1, "broken"), record(2, "unsure"), record(3, "waits")])
+    await second.process([record(0, "waits"), record(1, "waits")])
+    await second.process([])
+
+    def count(result: str) -> float:
+        labels = {"group": topics.REDACTION, "result": result}
+        return metrics.registry.get_sample_value("headrace_records_total", labels) or 0.0
+
+    def gauge(name: str) -> float | None:
+        return metrics.registry.get_sample_value(name)
+
+    assert [count(r) for r in ("handled", "dead_lettered", "quarantined")] == [1.0, 1.0, 1.0]
+    assert (gauge("headrace_held_events"), gauge("headrace_held_bytes")) == (3.0, 18.0)
+    second.forget(topics.RAW_EVENTS, 0)
+    await second.process([])
+    assert (gauge("headrace_held_events"), gauge("headrace_held_bytes")) == (1.0, 6.0)
+
+
 async def test_a_dead_letter_that_cannot_be_written_is_retried(tmp_path: Path) -> None:
     world = World(tmp_path, [1])
     lane = world.lane()
