@@ -15,6 +15,8 @@ from typing import Protocol
 from infra.local.kafka import is_ready
 
 _PROBE_SECONDS = 2.0
+#: Beyond any limit of a wait, and within the range of numbers.
+_MAX_DOUBLINGS = 30
 #: Exit code of a process that cannot start as configured: trying again cannot help.
 EXIT_CONFIG = 2
 
@@ -102,15 +104,19 @@ class Backoff:
 
     first_seconds: float = 0.5
     limit_seconds: float = 30.0
-    max_failures: int = 10
-    #: Fewer for a child that was never ready: it is more likely wrong than unlucky.
+    #: None: a child that was ready once is tried for ever. What it needs may be away for a night,
+    #: and nobody would start it again when that is back.
+    max_failures: int | None = None
+    #: A child that was never ready is more likely wrong than unlucky.
     max_first_failures: int = 5
 
     def delay_seconds(self, num_failures: int, *, was_ready: bool = True) -> float | None:
         """The wait after the n-th failure in a row, doubling to a limit; None to give up."""
-        if num_failures >= (self.max_failures if was_ready else self.max_first_failures):
+        limit = self.max_failures if was_ready else self.max_first_failures
+        if limit is not None and num_failures >= limit:
             return None
-        return float(min(self.limit_seconds, self.first_seconds * 2 ** (num_failures - 1)))
+        doublings = min(num_failures - 1, _MAX_DOUBLINGS)
+        return float(min(self.limit_seconds, self.first_seconds * 2**doublings))
 
 
 def start_order(children: Sequence[ChildSpec]) -> list[ChildSpec]:

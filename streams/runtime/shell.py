@@ -23,7 +23,7 @@ from schemas.bus.access import KafkaAccess
 from schemas.bus.api import Bus, Position, Producer
 from schemas.bus.kafka import KafkaBus
 from schemas.clock import SystemClock
-from schemas.errors import ConfigError, Reason
+from schemas.errors import ConfigError, Reason, TransientError
 from schemas.settings import Settings, load_settings
 from schemas.telemetry import Metrics, configure_logging
 from streams.runtime.crashes import CrashLedger
@@ -342,4 +342,8 @@ def run_processor(group: str, build: Callable[[Shell], None]) -> None:
     except ConfigError as error:
         sys.stderr.write(f"{group}: {error}\n")
         sys.exit(EXIT_CONFIG)
+    except TransientError as error:
+        # whoever supervises the process starts it again
+        sys.stderr.write(f"{group}: {error}\n")
+        sys.exit(1)
     shell.run()

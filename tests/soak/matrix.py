@@ -7,6 +7,7 @@ appends one JSON line to the results file. `--publish` writes docs/reliability.m
 import argparse
 import json
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -29,6 +30,8 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=Path(".soak/crash-matrix.jsonl"))
     parser.add_argument("--publish", type=Path, help="write the page, here docs/reliability.md")
     given = parser.parse_args()
+    # the stack runs in a session of its own: it is ended on the way out, so there must be one
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     given.results.parent.mkdir(parents=True, exist_ok=True)
     all_right = True
     for seed in (int(text) for text in given.seeds.split(",")):

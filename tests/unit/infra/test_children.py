@@ -27,6 +27,10 @@ def test_the_wait_doubles() -> None:
     assert [backoff.delay_seconds(n) for n in range(1, 6)] == [1, 2, 4, 5, 5]
 
 
+def test_a_child_that_was_ready_is_tried_for_as_long_as_what_it_needs_is_away() -> None:
+    assert Backoff().delay_seconds(100_000) == Backoff().limit_seconds
+
+
 def test_a_child_that_was_never_ready_is_given_up_sooner() -> None:
     backoff = Backoff(max_failures=10, max_first_failures=3)
     assert backoff.delay_seconds(3, was_ready=False) is None
