@@ -1,6 +1,7 @@
 """python -m infra.bench [NAME...] [--quick] [--write docs/benchmarks.md]"""
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ def main(arguments: list[str]) -> int:
     if unknown:
         parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(NAMES)}")
     command = " ".join(["python -m infra.bench", *arguments])
+    # A stack outlives who started it; a benchmark that is told to end takes its stack along.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
     try:
         _run(given.names or NAMES, QUICK if given.quick else LONG, command, given.write)
     except HeadraceError as error:
