@@ -33,6 +33,8 @@ _TOKEN_FIELDS = frozenset(
 #: Values in one document at most. Each takes about a hundred bytes of memory, whatever few bytes it
 #: takes in the body: 64 MB of `{},` would take two gigabytes.
 MAX_MARKS = 2_000_000
+#: Messages of one call at most: each is hashed and looked up, however little it says.
+MAX_MESSAGES = 20_000
 _MAX_TOKEN_ID = 2**32 - 1
 
 
@@ -128,6 +130,8 @@ def parse_request(body: bytes) -> ChatRequest | None:
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         return None
     messages = value["messages"]
+    if len(messages) > MAX_MESSAGES:
+        return None
     if not all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in messages):
         return None
     tools = value.get("tools")

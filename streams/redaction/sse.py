@@ -6,13 +6,17 @@ been cut right there.
 """
 
 import io
+import re
 from collections.abc import Iterator
+
+_BLANK_LINES = re.compile(r"\n{3,}")
 
 
 def data_of_events(body: bytes) -> Iterator[str]:
     """The data of each event in order; lines of one event are joined by newlines."""
     text = body.decode("utf-8", "replace").removeprefix("\ufeff")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = _BLANK_LINES.sub("\n\n", text)  # megabytes of them are no work then
     lines: list[str] = []
     for ended in io.StringIO(text):
         line = ended.removesuffix("\n")
