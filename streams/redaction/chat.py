@@ -34,7 +34,7 @@ _TOKEN_FIELDS = frozenset(
 #: takes in the body: 64 MB of `{},` would take two gigabytes.
 MAX_MARKS = 2_000_000
 #: Messages of one call at most: each is hashed and looked up, however little it says.
-MAX_MESSAGES = 20_000
+MAX_MESSAGES = 50_000
 _MAX_TOKEN_ID = 2**32 - 1
 
 
