@@ -56,7 +56,7 @@ async def on_schedule(
     """An open loop: request i is due at i / per_second, whatever became of those before it.
 
     Seconds from when each was due to its last byte, so a stall counts for all that waited in it.
-    A request waits for a connection where all are in use.
+    A request waits for a connection where all are in use. TransientError ends it all.
     """
     idle: asyncio.Queue[Connection] = asyncio.Queue()
     for connection in connections:
@@ -75,10 +75,13 @@ async def on_schedule(
         seconds.append(answer.last_byte_at - due_at)
         on_answer(answer)
 
-    async with asyncio.TaskGroup() as tasks:
-        for number, body in enumerate(bodies):
-            await asyncio.sleep(max(0.0, began_at + number / per_second - time.perf_counter()))
-            tasks.create_task(send(number, body))
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for number, body in enumerate(bodies):
+                await asyncio.sleep(max(0.0, began_at + number / per_second - time.perf_counter()))
+                tasks.create_task(send(number, body))
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None  # the first is the cause, the group ended the rest
     return seconds
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import shutil
 import sys
 import tempfile
@@ -15,12 +16,12 @@ from infra.bench.http import Connection
 from infra.cli.keys import make_key, publish_key
 from infra.local.control import ask
 from infra.local.launch import find_settings, launch, running_state, shut_down
-from infra.local.ports import free_ports, is_free
+from infra.local.ports import is_free
 from infra.local.processes import start_tethered, stop_process
 from infra.local.stack import Ports
 from schemas.bus import Delivery, Record
 from schemas.bus.kafka import KafkaBus
-from schemas.errors import TransientError
+from schemas.errors import ConfigError, TransientError
 from schemas.settings import Settings, load_settings
 
 TENANT = "bench"
@@ -30,6 +31,7 @@ _WAIT_SECONDS = 90.0
 _POLL_SECONDS = 0.02
 _CHUNK_RECORDS = 5_000
 _REFUSES_THE_BODY = (400, 422)
+_PORT_BLOCKS = range(21_000, 31_000, 10)
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def running(
 ) -> Iterator[Bench]:
     """A stack whose redaction uses `tier`, and a model; all of it ends with the block."""
     data_dir = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
-    (port,) = free_ports(1)
+    port = _free_block() + 9
     config = data_dir / "headrace.toml"
     config.write_text(
         f'[gateway.upstream]\nurl = "http://127.0.0.1:{port}"\n[redaction]\ntier = "{tier}"\n'
@@ -107,12 +109,21 @@ def running(
 
 def _launched(data_dir: Path, port: int, model_pid: int, only: Collection[str]) -> Bench:
     settings = load_settings(data_dir=data_dir)
-    # Far from the usual ports: another stack may be starting on this machine.
-    kafka, controller, clickhouse, gateway = free_ports(4)
-    ports = Ports(kafka, controller, clickhouse, gateway)
+    first = _free_block()
+    ports = Ports(kafka=first, clickhouse=first + 2, gateway=first + 3)
     launch(settings, ports, lambda _child: None, only)
     settings = find_settings(data_dir)
     return Bench(settings, KafkaBus(settings.kafka.bootstrap_servers), port, model_pid)
+
+
+def _free_block() -> int:
+    """The first of ten free ports, far from the usual ones, since another stack may be starting,
+    and below those that the system lends to outgoing connections."""
+    starts = random.sample(_PORT_BLOCKS, len(_PORT_BLOCKS))
+    for first in starts:
+        if all(is_free(port) for port in range(first, first + _PORT_BLOCKS.step)):
+            return first
+    raise ConfigError("No ten ports in a row are free between 21000 and 31000. Free some.")
 
 
 def gateway_keys(bench: Bench) -> tuple[str, str]:
