@@ -155,10 +155,17 @@ def _columns(lines: "list[Line]") -> list[str]:
     ]
 
 
+def _stretch(stretch: tuple[int, int]) -> str:
+    first, end = stretch
+    return str(first) if end == first + 1 else f"{first} to {end - 1}"
+
+
 def _sentences(report: "Report") -> Iterator[str]:
     for line in report.lines:
         if line.num_missing:
-            where = ", ".join(f"{first} to {end - 1}" for first, end in line.stretches)
+            where = ", ".join(map(_stretch, line.stretches))
+            named = sum(end - first for first, end in line.stretches)
+            where += f" and {line.num_missing - named} more" if named < line.num_missing else ""
             yield (
                 f"{line.num_missing} records of {line.topic} partition {line.partition} show "
                 f"nowhere, though {line.group} read them. Offsets: {where}."

@@ -11,11 +11,11 @@ Everywhere a dead letter, a quarantined record or a recorded gap accounts for a 
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from infra.reconcile.ledger import Ledger
 from infra.reconcile.reading import (
+    Known,
     Sources,
     absent_records,
     event_of,
@@ -51,14 +51,6 @@ TABLE_OF: Mapping[str, tables.Table] = {
 }
 #: Topics whose events carry the coordinates of raw records, the small ones first.
 _MADE_FROM_RAW = (topics.ENDS, topics.RAW_UNRESOLVED, topics.REWARDS, topics.STEPS)
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What is read once for all topics. Rows of epochs before `wiped_epoch` were made anew."""
-
-    gaps: Sequence[LogGap]
-    wiped_epoch: int = 0
 
 
 def prove(sources: Sources, ledger: Ledger, topic: str, group: str, known: Known) -> None:

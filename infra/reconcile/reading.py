@@ -1,5 +1,6 @@
 """The log and the store, as far as proofs ask them."""
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,8 +14,10 @@ from schemas.atdp.internal import AuditEvent
 from schemas.bus import Admin, Bus, Received
 from schemas.codec import decode
 from schemas.errors import PermanentError
-from schemas.log_gaps import GAP_RECORDED, LogGap, Why, from_event, parse
+from schemas.log_gaps import GAP_RECORDED, LogGap, Why, parse
 
+#: The action of the audit event by which a replay begins.
+REPLAY_STARTED = "replay.started"
 _POLL_RECORDS = 1_000
 _POLL_SECONDS = 0.3
 
@@ -82,14 +85,38 @@ def mark_rows(sources: Sources, ledger: Ledger, kind: Kind, sql: str) -> None:
                 ledger.mark(kind, partition, offset)
 
 
-def read_gaps(sources: Sources) -> list[LogGap]:
-    """Records that retention took before their reader had them, as recorded."""
-    sql = f"SELECT actor, details FROM audit_events WHERE action = '{GAP_RECORDED}'"  # noqa: S608
-    found = [parse(row["actor"], row["details"]) for row in sources.store.rows(sql)]
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What audit events say. Rows of epochs before `wiped_epoch` were wiped and made anew."""
+
+    gaps: tuple[LogGap, ...] = ()
+    wiped_epoch: int = 0
+
+
+def read_known(sources: Sources) -> Known:
+    """From the store, and from the topic what the sink has not stored."""
+    acts = f"'{GAP_RECORDED}', '{REPLAY_STARTED}'"
+    rows = sources.store.rows(
+        f"SELECT actor, action, details FROM audit_events WHERE action IN ({acts})"  # noqa: S608
+    )
+    said = [(row["actor"], row["action"], row["details"]) for row in rows]
     for record in records(sources, topics.AUDIT, whole(sources, topics.AUDIT)):
         event = event_of(record)
-        found.append(from_event(event) if isinstance(event, AuditEvent) else None)
-    return [gap for gap in dict.fromkeys(found) if gap is not None and gap.why is Why.RETENTION]
+        if isinstance(event, AuditEvent):
+            said.append((event.actor, event.action, event.details))
+    gaps = dict.fromkeys(parse(who, text) for who, act, text in said if act == GAP_RECORDED)
+    epochs = [wiped_epoch(text) for _, act, text in said if act == REPLAY_STARTED]
+    found = tuple(gap for gap in gaps if gap is not None and gap.why is Why.RETENTION)
+    return Known(found, max(epochs, default=0))
+
+
+def wiped_epoch(details: str) -> int:
+    """The epoch of a replay that wiped the tables, 0 for any other one."""
+    try:
+        plain = json.loads(details)
+        return int(plain["epoch"]) if plain.get("tables_wiped") else 0
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return 0
 
 
 def event_of(record: Received) -> object:

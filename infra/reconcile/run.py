@@ -4,7 +4,6 @@ Committed offsets are read first, so what is looked for was handled by then. At 
 `ledger.MAX_OFFSETS` offsets are in memory at a time.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -13,8 +12,8 @@ from pathlib import Path
 from infra.connection import open_bus
 from infra.reconcile.joins import join
 from infra.reconcile.ledger import Ledger, rounds
-from infra.reconcile.proofs import Known, prove
-from infra.reconcile.reading import Sources, committed_offsets, read_gaps
+from infra.reconcile.proofs import prove
+from infra.reconcile.reading import Known, Sources, committed_offsets, read_known
 from infra.reconcile.report import MAX_STRETCHES, Joins, Kind, Line, Report, gather
 from infra.replay.plan import INPUTS
 from infra.store import open_reader
@@ -47,7 +46,7 @@ def reconcile(
         sources = Sources(bus, admin, store)
         committed = committed_offsets(admin, INPUTS)
         marks = {topic: admin.watermarks(topic) for topic, _ in readings}
-        known = Known(read_gaps(sources), _wiped_epoch(sources))
+        known = read_known(sources)
         lines: list[Line] = []
         for topic, group in readings:
             progress(topic)
@@ -132,14 +131,3 @@ def _joins(sources: Sources, lines: Sequence[Line]) -> Joins:
     """Compared only while nothing is on its way, or what is on its way would look missing."""
     is_moving = any(line.counts[Kind.UNREAD] for line in lines if line.topic in _FEED_JOINS)
     return Joins(is_judged=False) if is_moving else join(sources.store)
-
-
-def _wiped_epoch(sources: Sources) -> int:
-    """The last replay that wiped the tables: older events of theirs were made anew."""
-    sql = "SELECT details FROM audit_events WHERE action = 'replay.started'"
-    epochs = [0]
-    for row in sources.store.rows(sql):
-        details = json.loads(row["details"])
-        if details.get("tables_wiped"):
-            epochs.append(int(details["epoch"]))
-    return max(epochs)

@@ -1,6 +1,7 @@
 """Every way of replaying, on the real parts, leaves the tables as they were."""
 
 import random
+import threading
 from typing import Any
 
 import pytest
@@ -40,6 +41,30 @@ def test_the_same_events_again_in_another_order_make_the_same_rows(stack: Stack)
     assert stack.checksums() == before
     report = stack.reconcile()
     assert report["adds_up"], report["repairs"]
+
+
+def test_the_account_is_right_while_traffic_flows(stack: Stack) -> None:
+    num_before = stack.count("trajectories")
+    stop = threading.Event()
+    sent: list[int] = []
+
+    def keep_calling() -> None:
+        for number in range(300, 340):
+            if stop.wait(0.15):
+                return
+            stack.send([number])
+            sent.append(number)
+
+    caller = threading.Thread(target=keep_calling)
+    caller.start()
+    try:
+        reports = [stack.reconcile() for _ in range(2)]
+    finally:
+        stop.set()
+        caller.join(60.0)
+    assert [report["repairs"] for report in reports] == [[], []]
+    stack.settle(num_before + len(sent))
+    assert len(sent) > 5
 
 
 def test_what_cannot_be_processed_is_in_the_account(stack: Stack) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from infra.reconcile.proofs import TABLE_OF
+from infra.reconcile.reading import wiped_epoch
 from infra.reconcile.report import Joins, Kind, Line, Report, Unjoined, commands, gather
 from infra.reconcile.run import num_covered
 from infra.replay.plan import INPUTS
@@ -77,6 +78,15 @@ def test_a_gap_is_the_same_when_it_is_read(why: Why) -> None:
     assert from_event(event) == gap
     assert to_event(gap, datetime(2027, 1, 1, tzinfo=UTC)).audit_id == event.audit_id
     assert gap.num_records == 4
+
+
+@pytest.mark.parametrize(
+    ("details", "epoch"),
+    [('{"epoch": 3, "tables_wiped": ["steps"]}', 3), ('{"epoch": 3, "tables_wiped": []}', 0),
+     ('{"epoch": 3}', 0), ("[]", 0), ("no json", 0), ('{"tables_wiped": ["steps"]}', 0)],
+)  # fmt: skip
+def test_only_a_replay_that_wiped_tables_makes_older_rows_void(details: str, epoch: int) -> None:
+    assert wiped_epoch(details) == epoch
 
 
 def test_other_audit_events_are_no_gaps() -> None:
