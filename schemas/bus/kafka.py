@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import Consumer as RdConsumer
@@ -68,12 +69,20 @@ class KafkaBus:
         return KafkaAdmin(self._access, self._request_seconds)
 
 
-def _headers(message: Any) -> tuple[tuple[str, bytes], ...]:
-    """The record's headers; none where a name is no text, which the library refuses to read."""
+def _received(position: Position, message: Any) -> Received:
+    """The library's message as ours, without headers where the name of one is no text.
+
+    The library cannot read such a name: it returns a list with a hole and leaves its error
+    pending, which the next object that is made raises. So the headers are asked for last, and
+    nobody looks into that list.
+    """
+    bare = Received(
+        *position, message.offset(), message.key(), message.value(), (), message.timestamp()[1]
+    )
     try:
-        return tuple(message.headers() or ())
-    except UnicodeDecodeError:
-        return ()
+        return replace(bare, headers=tuple(message.headers() or ()))
+    except (UnicodeDecodeError, SystemError):
+        return bare
 
 
 class KafkaProducer:
@@ -224,12 +233,7 @@ class KafkaConsumer:
                 # The records beside it are consumed: they are returned, it is raised next time.
                 self._error = self._refusals.translate(error)
                 continue
-            received.append(
-                Received(
-                    *position, message.offset(), message.key(), message.value(),
-                    _headers(message), message.timestamp()[1],
-                )
-            )  # fmt: skip
+            received.append(_received(position, message))
         if self._error is not None and not received:
             return self.poll(max_records, timeout_seconds)
         return received

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from inference.edge.server import start_server
 from inference.gateway.app import Gateway
-from inference.gateway.server import start_server
 from schemas import codec, topics
 from schemas.atdp.types import Exchange
 from schemas.bus.memory import MemoryBus
