@@ -94,7 +94,7 @@ class KafkaTransactions:
             raise self._refusals.of_delivery(failure.args[0]) from failure
 
     def commit(self) -> None:
-        self._call(self._producer.flush)
+        # It flushes by itself. `flush` raises a fatal error while a callback's is pending too.
         self._call(self._producer.commit_transaction)
 
     def abort(self) -> None:
@@ -103,5 +103,5 @@ class KafkaTransactions:
     def close(self) -> None:
         """What is open is aborted by whoever comes next, or by the broker after a minute."""
         self._producer.purge()
-        with suppress(KafkaException):  # a fenced producer says so once more
+        with suppress(KafkaException, SystemError):  # a fenced producer says so once more, or twice
             self._producer.flush(_CLOSE_SECONDS)

@@ -12,7 +12,16 @@ from functools import partial
 
 import pytest
 
-from schemas.bus import Bus, Delivery, FencedError, Record, deliver, read_to_end, transact
+from schemas.bus import (
+    Bus,
+    Delivery,
+    FencedError,
+    Record,
+    deliver,
+    deliver_now,
+    read_to_end,
+    transact,
+)
 from schemas.bus.access import KafkaAccess
 from schemas.bus.kafka import KafkaBus
 from schemas.bus.memory import MemoryBus
@@ -143,6 +152,28 @@ async def test_plain_records_lie_beside_those_of_transactions(world: World) -> N
     assert world.seen() == ["1", "2", "3"]
     producer.close()
     writer.close()
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_records_are_delivered_without_an_event_loop(world: World, compress: bool) -> None:
+    producer = world.bus.producer("plain", compress=compress)
+    deliveries = deliver_now(producer, [world.record(f"{i}") for i in range(5)], _SECONDS)
+    assert [d.offset for d in deliveries] == list(range(5))
+    large = Record(world.topic, b"key", bytes(2 * MAX_RECORD_BYTES), partition=0)
+    with pytest.raises(PermanentError, match="oversized"):
+        deliver_now(producer, [large], _SECONDS)
+    assert world.seen() == ["0", "1", "2", "3", "4"]
+    producer.close()
+
+
+def test_values_that_are_compressed_already_are_not_compressed_again() -> None:
+    bus = KafkaBus("127.0.0.1:1")
+    kinds = {}
+    for compress in (True, False):
+        producer = bus.producer("plain", compress=compress)
+        kinds[compress] = producer._config["compression.type"]
+        producer.close()
+    assert kinds == {True: "lz4", False: "none"}
 
 
 def test_the_end_of_an_empty_topic_is_reached_at_once(world: World) -> None:
