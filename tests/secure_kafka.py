@@ -99,7 +99,7 @@ def _more_listeners(
 
 
 def _add_users(bootstrap_servers: str) -> None:
-    """Passwords, and the two rules that docs/deploy.md asks for."""
+    """Passwords, and the rules that docs/deploy.md asks for."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     for user, mechanism in (
         (USER, ScramMechanism.SCRAM_SHA_256),
@@ -115,7 +115,7 @@ def _add_users(bootstrap_servers: str) -> None:
             kind, NARROW_PREFIX, ResourcePatternType.PREFIXED, f"User:{NARROW_USER}", "*",
             AclOperation.ALL, AclPermissionType.ALLOW,
         )
-        for kind in (ResourceType.TOPIC, ResourceType.GROUP)
+        for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
     ]  # fmt: skip
     for made in admin.create_acls(rules).values():
         made.result(30)

@@ -88,7 +88,7 @@ def _why_not_ready(facts: Facts) -> str:
     if not facts.alive:
         return "A thread of the gateway has ended; its log says why, and it starts anew."
     if not facts.keys_known:
-        return f"It knows no key yet: {facts.waits_for or 'Kafka has not answered'}."
+        return f"It knows no key yet: {facts.waits_for.rstrip('.') or 'Kafka has not answered'}."
     if facts.spool_bytes >= facts.spool_max_bytes:
         effect = "new calls are refused" if facts.when_spool_full == "block" else (
             "new calls are relayed without a record"
@@ -105,5 +105,5 @@ def _why_not_on(facts: Facts, stalled_after_seconds: float) -> str:
         return ""
     return (
         f"{facts.spool_events_waiting:,} events wait in the spool and Kafka has taken none for "
-        f"{facts.still_seconds:.0f} s: {facts.waits_for or 'no answer yet'}."
+        f"{facts.still_seconds:.0f} s: {facts.waits_for.rstrip('.') or 'no answer yet'}."
     )

@@ -194,4 +194,4 @@ def _sentence(error: HeadraceError, who: str) -> str:
     """A wrong setting tells itself; of what is away we know that it does not answer."""
     if isinstance(error, ConfigError):
         return str(error)
-    return f"{who} does not answer ({error})."
+    return f"{who} does not answer ({str(error).rstrip('.')})."

@@ -142,7 +142,7 @@ class HealthWatch(threading.Thread):
 
     def _standstill(self, still: Standstill) -> str:
         topic, partition = still.position
-        waits_for = self._waits_for() or "the log of this process says what it does"
+        waits_for = self._waits_for().rstrip(".") or "the log of this process says what it does"
         return (
             f"{still.behind} records wait on {topic}, partition {partition}, and nothing was "
             f"committed for {still.seconds:.0f} s: {waits_for}."

@@ -105,7 +105,7 @@ def test_a_standstill_is_told_with_what_is_waited_for_and_ends() -> None:
     world = World()
     world.produce(1, 7)
     assert world.look(0.0).healthy
-    world.waits_for = "ClickHouse: NETWORK_ERROR"
+    world.waits_for = "ClickHouse: NETWORK_ERROR."
     health = world.look(LIMIT_SECONDS + 1)
     assert not health.healthy
     assert health.why == (
