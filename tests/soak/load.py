@@ -150,7 +150,9 @@ class Load:
     ) -> Attempt:
         gives_up_at = time.monotonic() + _GIVE_UP_SECONDS
         while time.monotonic() < gives_up_at:
+            paused_at = time.monotonic()
             await self.may_call.wait()
+            gives_up_at += time.monotonic() - paused_at
             self.num_open += 1
             try:
                 attempt = await self._attempt(http, talk, position, body, key)

@@ -27,6 +27,8 @@ def main() -> int:
     parser.add_argument("--seeds", default="1,2,3,4,5", help="comma-separated numbers")
     parser.add_argument("--kills", type=int, default=2, help="kills of each process and run")
     parser.add_argument("--steps", type=int, default=20_000, help="calls of each run")
+    parser.add_argument("--concurrency", type=int, default=24, help="conversations at a time")
+    parser.add_argument("--pause", type=float, default=0.1, help="seconds between their calls")
     parser.add_argument("--results", type=Path, default=Path(".soak/crash-matrix.jsonl"))
     parser.add_argument("--publish", type=Path, help="write the page, here docs/reliability.md")
     given = parser.parse_args()
@@ -35,7 +37,10 @@ def main() -> int:
     given.results.parent.mkdir(parents=True, exist_ok=True)
     all_right = True
     for seed in (int(text) for text in given.seeds.split(",")):
-        order = Order(seed, given.steps, given.kills, two_workers=seed % 2 == 0)
+        order = Order(
+            seed, given.steps, given.kills, two_workers=seed % 2 == 0,
+            concurrency=given.concurrency, pause_seconds=given.pause,
+        )  # fmt: skip
         folder = Path(tempfile.mkdtemp(prefix="headrace-soak-"))
         outcome = run_trial(order, folder, _say)
         line = json.dumps(outcome.plain())
