@@ -17,6 +17,7 @@ from infra.local.state import Status, is_owned, read_state
 from infra.replay.plan import INPUTS
 from schemas import topics
 from schemas.bus.api import Admin
+from schemas.bus.lag import standings
 from schemas.errors import HeadraceError
 from tests.soak.waiting import until
 
@@ -34,12 +35,7 @@ _RESTART_SECONDS = 1.0
 def num_unread(admin: Admin, group: str) -> int:
     """Records that the group has not committed, ticks aside: those never end."""
     names = [name for name in INPUTS[group] if name != topics.TICKS]
-    committed = admin.committed(group, names)
-    return sum(
-        max(0, end - committed.get((name, partition), first))
-        for name in names
-        for partition, (first, end) in admin.watermarks(name).items()
-    )
+    return sum(standing.behind for standing in standings(admin, group, names).values())
 
 
 class Workers:
@@ -124,18 +120,15 @@ class Victims:
 
     def __init__(self, stage: Stage, workers: Workers | None) -> None:
         self._data_dir = stage.settings.data_dir
-        self._bus = stage.bus
+        self._admin = stage.bus.admin()
         self._workers = workers
 
     def backlog(self) -> Backlog | None:
         """What is on its way now; None while the broker does not answer."""
-        admin = self._bus.admin()
         try:
-            return Backlog({name: num_unread(admin, group) for name, group in GROUPS.items()})
+            return Backlog({name: num_unread(self._admin, group) for name, group in GROUPS.items()})
         except HeadraceError:
             return None
-        finally:
-            admin.close()
 
     def pid(self, name: str, *, second: bool = False) -> int | None:
         """The process that works as `name` now, None while there is none."""
