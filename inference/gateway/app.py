@@ -15,10 +15,10 @@ from inference.capture import route as routes
 from inference.capture.doors import Doors
 from inference.capture.recorder import Recorder
 from inference.dialects.refusal import RefusedError
+from inference.edge.server import start_server
 from inference.gateway.calls import Calls
 from inference.gateway.reads import Reads
 from inference.gateway.relay import ARRIVED_AT
-from inference.gateway.server import start_server
 from inference.spool import Publisher, Spool
 from inference.spool.assemble import Assembler
 from inference.spool.disk import Disk

@@ -16,7 +16,7 @@ from inference.capture.recorder import Recorder
 from inference.capture.refusal import spool_refusal
 from inference.capture.route import Route
 from inference.dialects.refusal import RefusedError
-from inference.gateway import paths
+from inference.edge import paths
 from inference.gateway.relay import Relay
 from inference.spool import SpoolFullError, SpoolWriteError
 from inference.upstreams.endings import Ending

@@ -12,8 +12,8 @@ from typing import Any
 
 import aiohttp
 
+from inference.edge.server import start_server
 from inference.gateway.app import Gateway
-from inference.gateway.server import start_server
 from infra.cli.keys import make_key, publish_key
 from schemas import codec, topics
 from schemas.bus import Bus

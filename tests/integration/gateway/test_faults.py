@@ -16,8 +16,8 @@ import aiohttp
 import pytest
 
 from inference.access.keys import KeyBook, KeyFollower, _save
+from inference.edge.server import start_server
 from inference.gateway.app import Gateway
-from inference.gateway.server import start_server
 from infra.cli.keys import make_key
 from infra.local.ports import free_ports
 from schemas.atdp.types import Outcome
