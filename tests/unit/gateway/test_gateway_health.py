@@ -1,10 +1,15 @@
 """Ready is who takes calls; healthy is whose events get on to Kafka too."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from inference.spool.health import Facts, judge
+from inference.access.keys import KeyFollower
+from inference.spool.disk import Disk
+from inference.spool.health import Facts, judge, look
+from schemas.settings import GatewaySettings
+from tests.unit.gateway.full_disk import Station
 
 LIMIT_SECONDS = 60.0
 WELL = Facts(
@@ -55,3 +60,31 @@ def test_who_takes_no_calls_is_neither(facts: Facts, says: str) -> None:
     health = judge(facts, LIMIT_SECONDS)
     assert (health.ready, health.healthy) == (False, False)
     assert says in health.why
+
+
+def test_a_spool_that_kafka_does_not_take_shows_its_age_until_it_does(tmp_path: Path) -> None:
+    station = Station(tmp_path, Disk())
+    keys = KeyFollower(station.bus, tmp_path / "keys.json")
+
+    def facts() -> Facts:
+        return look(station.publisher, station.spool, keys, GatewaySettings())
+
+    station.bus.is_away = True
+    station.publisher.start()
+    try:
+        assert facts().spool_age_seconds == 0.0
+        for _ in range(3):
+            station.call([b"chunk"])
+        station.until(lambda: facts().spool_events_waiting == 3 and facts().still_seconds > 0.05)
+        health = judge(replace(facts(), alive=True, keys_known=True), 0.05)
+        assert (health.ready, health.healthy, health.kafka_delivers) == (True, False, False)
+        assert health.why.endswith(": away.")
+        assert facts().spool_age_seconds > 0
+        station.bus.is_away = False
+        station.until(
+            lambda: facts().spool_events_waiting == 0 and facts().spool_age_seconds == 0.0
+        )
+        assert (facts().still_seconds, facts().waits_for, facts().kafka_delivers) == (0.0, "", True)
+    finally:
+        station.publisher.stop(0.1)
+        station.spool.close()
