@@ -46,7 +46,7 @@ class KafkaTransactions:
             "partitioner": "murmur2_random",
             "acks": "all",
             "linger.ms": 0,
-            "topic.metadata.propagation.max.ms": 10_000,
+            "topic.metadata.propagation.max.ms": 5_000,
         }
         self._producer: Any = make_client(RdProducer, config)
         self._call(self._producer.init_transactions)

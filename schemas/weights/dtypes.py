@@ -42,6 +42,8 @@ _FORMATS = {
     Dtype.F8_E4M3: _Format(4, np.uint8, np.int8, 0x7F),
     Dtype.F8_E5M2: _Format(5, np.uint8, np.int8, 0x7C),
 }
+#: Elements looked at together, so that a large tensor needs no second one.
+_BLOCK = 1 << 18
 _BY_CODE = {form.code: dtype for dtype, form in _FORMATS.items()}
 
 
@@ -82,7 +84,8 @@ def are_finite(dtype: Dtype, bits: Bits) -> bool:
     """True when no value is NaN or infinite."""
     form = _FORMATS[dtype]
     mask = form.unsigned(form.mask)
-    return not bool(np.any((bits & mask) == mask))
+    blocks = (bits[start : start + _BLOCK] for start in range(0, bits.size, _BLOCK))
+    return not any(bool(np.any((block & mask) == mask)) for block in blocks)
 
 
 def zigzag(differences: Bits) -> Bits:
