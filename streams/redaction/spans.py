@@ -3,7 +3,6 @@
 import re
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Final
 
 from streams.redaction.detect.contract import Span, severity_rank
@@ -42,7 +41,8 @@ def _precedence(span: Span) -> tuple[int, int, float, int, str]:
 def _remainders(start: int, end: int, taken: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """The stretches of start..end that no interval of `taken` (sorted, disjoint) covers."""
     first = max(0, bisect_left(taken, (start, start)) - 1)
-    for taken_start, taken_end in islice(taken, first, None):
+    for index in range(first, len(taken)):  # an iterator would walk all before it
+        taken_start, taken_end = taken[index]
         if taken_end <= start:
             continue
         if taken_start >= end:
