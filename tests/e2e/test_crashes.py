@@ -8,7 +8,7 @@ import pytest
 from tests.soak.stack import PROCESSES
 from tests.soak.trial import Order, Outcome, run_trial
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 ORDER = Order(
     seed=1, num_steps=150, kills_each=1, two_workers=True, concurrency=8, pause_seconds=0.5
