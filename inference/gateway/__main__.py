@@ -4,8 +4,6 @@ import asyncio
 import gc
 import sys
 
-import uvloop
-
 from inference.gateway.app import serve
 from schemas.errors import ConfigError
 from schemas.settings import load_settings
@@ -25,8 +23,7 @@ def main() -> int:
         # What was made so far lives as long as the process: no collection has to look at it again.
         gc.collect()
         gc.freeze()
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(serve(settings))
+        return asyncio.run(serve(settings))
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return 2
