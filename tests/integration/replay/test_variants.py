@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
     "arguments",
     [
         ["assembly", "sink"],
-        ["--from-time", "2020-01-01"],
+        pytest.param(["--from-time", "2020-01-01"], marks=pytest.mark.soak),
         ["redaction", "--from-offset", f"{topics.RAW_EVENTS}:0:3"],
     ],
     ids=" ".join,
