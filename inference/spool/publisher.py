@@ -160,9 +160,12 @@ class Publisher:
                 self._sources.append(Source(folder))
 
     def _read(self) -> bool:
+        """Read on, what dead processes left first: its calls came before those that come now, and
+        redaction waits only so long for the call before a call."""
         room = _MAX_IN_FLIGHT - self.num_waiting
         progressed = False
-        for source in self._sources:
+        live, *adopted = self._sources
+        for source in (*adopted, live):
             if room <= 0:
                 break
             torn_before = source.num_torn
