@@ -167,6 +167,7 @@ def _table_of_runs(runs: Sequence[Run]) -> str:
         "whole, noted as cut off": lambda run: run["verdict"]["cut_off_though_complete"],
         "calls/s": lambda run: round(run["steps"] / run["load_seconds"]),
         "settled after (s)": lambda run: round(run["settle_seconds"]),
+        "note": lambda run: run.get("note", ""),
     }
     rows = [[value(run) for value in columns.values()] for run in runs]
     return "## Run by run\n\n" + table(list(columns), rows)
