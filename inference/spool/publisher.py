@@ -252,6 +252,7 @@ class Publisher:
                 self._refused(job, delivery.error)
                 continue
             self._pause_seconds, self.is_delivering, self.waits_for = 0.0, True, ""
+            self._pause_until = 0.0  # what was refused before follows at once
             self.progressed_at = time.monotonic()
             delivered.setdefault(id(job.source), []).append(job.event)
             self._count("dead_lettered" if job.refused else "delivered")
@@ -296,7 +297,7 @@ class Publisher:
 
     def _refused(self, job: _Job, error: HeadraceError) -> None:
         """Decide what comes next for a record that was not taken."""
-        self._ready.appendleft(job)
+        self._put_back(job)
         if not isinstance(error, PermanentError):
             self._pause(error)
         elif error.reason is Reason.OVERSIZED and not job.oversized:
@@ -304,6 +305,11 @@ class Publisher:
         else:
             job.refused = error.reason
             _log.error("spool_event_refused", reason=error.reason.value)
+
+    def _put_back(self, job: _Job) -> None:
+        """To its place in the order of reading: redaction waits only so long for the call before."""
+        later = (i for i, other in enumerate(self._ready) if other.read_at > job.read_at)
+        self._ready.insert(next(later, len(self._ready)), job)
 
     def _pause(self, error: HeadraceError) -> None:
         if self.is_delivering is not False:

@@ -6,6 +6,8 @@ Decompression is bounded: a small body that unfolds into gigabytes is refused, n
 import zlib
 from collections.abc import Callable
 
+import orjson
+
 from schemas.atdp.types import Exchange, Header
 from schemas.errors import PermanentError, Reason
 from schemas.store import BlobStore
@@ -121,3 +123,15 @@ _DECODERS: dict[str, Callable[[bytes], bytes]] = {
     "zstd": _zstd,
     "br": _brotli,
 }
+
+
+def is_whole(answer: bytes) -> bool:
+    """Whether an answer shows by itself that nothing of it is missing: a stream by its last event,
+    an object by its closing brace."""
+    text = answer.strip()
+    if text.startswith(b"{"):
+        try:
+            return isinstance(orjson.loads(text), dict)
+        except orjson.JSONDecodeError:
+            return False
+    return text.endswith(b"data: [DONE]")

@@ -8,6 +8,7 @@ TrajectoryEnd  → trajectory.ends.v1
 
 from collections.abc import Collection
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any
 
 from schemas import topics
@@ -28,7 +29,7 @@ from schemas.errors import PermanentError, Reason
 from schemas.ids import derive_id, keyed_digest, trajectory_key
 from schemas.store import BlobStore
 from streams.redaction import chat, gaps
-from streams.redaction.bodies import request_bytes, response_bytes
+from streams.redaction.bodies import is_whole, request_bytes, response_bytes
 from streams.redaction.captured import CHAT, Identity, chat_step, dialect_of, unparsed_step
 from streams.redaction.chat import ChatRequest, ChatResponse
 from streams.redaction.lineage import Call, Node, Waits, chain, place, remember
@@ -89,7 +90,7 @@ class RedactionProcessor:
         asked = request_bytes(exchange, self._blobs)
         answered = _readable_answer(exchange, self._blobs)
         clean_id = self._tenants.redaction(exchange.tenant_id).identifier(exchange.step_id) or ""
-        exchange = replace(exchange, step_id=clean_id)
+        exchange = replace(exchange, step_id=clean_id, outcome=_outcome(exchange, answered))
         identity, claimed = _identity(exchange, scope, asked, answered, tenant, state)
         parsed = dialect_of(exchange.method, exchange.path) == CHAT
         request = chat.parse_request(asked) if parsed else None
@@ -260,6 +261,14 @@ def _readable_answer(exchange: Exchange, blobs: BlobStore) -> bytes:
         if error.reason is Reason.BLOB_MISSING:
             raise
         return b""
+
+
+def _outcome(exchange: Exchange, answered: bytes) -> Outcome:
+    """A gateway that was killed after the last byte noted no end, and its client has the answer and
+    the step's id: it rates that step and asks no second time."""
+    crashed = exchange.outcome is Outcome.GATEWAY_CRASHED
+    whole = crashed and exchange.status == HTTPStatus.OK and is_whole(answered)
+    return Outcome.COMPLETE if whole else exchange.outcome
 
 
 def _identity(

@@ -51,7 +51,8 @@ _WORDS = """## What the columns mean
   processor that dies between sending a sample and noting it sends it again under the same id
   ([ADR {adr}](adr/{adr_file})); the table and whoever learns count each id once.
 - **whole, noted as cut off**: the gateway was killed after the last byte and before it noted the
-  end, so the step is there with all of the answer and the outcome `gateway_crashed`.
+  end, so the step was there with all of the answer and the outcome `gateway_crashed`. Since then
+  such a step is `complete`.
 - **back after**: seconds until the process was ready again; for the supervisor with its whole
   stack, started by `headrace up`; for a second worker until it runs, ready or not.
 """

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from pathlib import Path
 
 from inference.spool import Publisher, Spool
@@ -9,7 +10,10 @@ from inference.spool.assemble import Assembler
 from inference.spool.disk import Disk
 from inference.spool.frames import Kind, with_key
 from schemas import topics
+from schemas.bus import Delivery, Record
+from schemas.bus.api import OnDelivery
 from schemas.bus.memory import MemoryBus
+from schemas.errors import TransientError
 from schemas.store import BlobStore
 from schemas.telemetry import Metrics
 from tests.unit.runtime_harness import memory_bus, records_of
@@ -50,3 +54,59 @@ def test_the_calls_of_a_dead_gateway_come_before_those_of_the_next_one(tmp_path:
     publish_all(live, tmp_path, bus)
     keys = [record.key for record in records_of(bus, topics.RAW_EVENTS)]
     assert keys == [b"old"] * NUM_OLD + [b"new"] * NUM_NEW
+
+
+class TimingOut:
+    """A producer that keeps what it gets while Kafka is away, and then reports the oldest as
+    timed out and takes the rest, as librdkafka does when an outage outlasts its time."""
+
+    def __init__(self, num_first: int, num_timed_out: int) -> None:
+        self._num_first = num_first
+        self._num_timed_out = num_timed_out
+        self._kept: list[tuple[Record, OnDelivery]] = []
+        self.taken: list[bytes] = []
+
+    def send(self, record: Record, on_delivery: OnDelivery) -> None:
+        if self._num_first == 0:
+            self._take(record, on_delivery)
+            return
+        self._kept.append((record, on_delivery))
+        if len(self._kept) < self._num_first:
+            return
+        self._num_first = 0
+        for index, (kept, report) in enumerate(self._kept):
+            if index < self._num_timed_out:
+                report(Delivery(kept.topic, error=TransientError("timed out")))
+            else:
+                self._take(kept, report)
+
+    def _take(self, record: Record, on_delivery: OnDelivery) -> None:
+        self.taken.append(record.value or b"")
+        on_delivery(Delivery(record.topic, 0, len(self.taken)))
+
+    def flush(self, timeout_seconds: float) -> int:  # noqa: ARG002 - the port's signature
+        return 0
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def test_what_timed_out_follows_at_once_and_in_its_order(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool", max_bytes=64 * 1024**2, disk=Disk())
+    values = [b"%02d" % number for number in range(20)]
+    for number, value in enumerate(values):
+        spool.begin(Kind.RECORD, number.to_bytes(16, "big"), with_key(b"key", value))
+    producer = TimingOut(num_first=20, num_timed_out=10)
+    blobs = BlobStore((tmp_path / "blobs").absolute().as_uri())
+    publisher = Publisher(
+        spool, tmp_path / "spool", lambda: producer, Assembler(blobs, 900_000), Metrics()
+    )
+    began = time.monotonic()
+    publisher.start()
+    pause = threading.Event()
+    while len(producer.taken) < len(values) and time.monotonic() < began + MAX_SECONDS:
+        pause.wait(0.02)
+    # the longest pause is as long as redaction waits for an earlier call
+    assert time.monotonic() - began < 3.0
+    publisher.stop(5.0)
+    assert producer.taken == [*values[10:], *values[:10]]
