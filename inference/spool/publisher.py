@@ -307,7 +307,7 @@ class Publisher:
             _log.error("spool_event_refused", reason=error.reason.value)
 
     def _put_back(self, job: _Job) -> None:
-        """To its place in the order of reading: redaction waits only so long for the call before."""
+        """To its place in the order of reading: redaction waits a bounded time only."""
         later = (i for i, other in enumerate(self._ready) if other.read_at > job.read_at)
         self._ready.insert(next(later, len(self._ready)), job)
 
