@@ -21,17 +21,17 @@ python -m tests.soak.matrix --seeds {seeds} --kills {kills} --steps {steps} \\
 ```
 
 Each seed is a run of its own: a stack is started (Kafka, ClickHouse, gateway, redaction in the
-`regex` tier, assembly, sink, supervisor), {conversations} are played through the gateway, several
-at a time, half of the calls streaming, and every process is killed at moments drawn from the
-seed. A process is killed only with work of its own in flight: open calls for the gateway, records
+`regex` tier, assembly, sink, supervisor), {conversations} are played through the
+gateway, several at a time, half of the calls streaming, and every process is killed at moments
+drawn from the seed. A process is killed only with work of its own in flight: open calls for the gateway, records
 that its group has not committed for a processor, for the sink and for ClickHouse; for Kafka and
 the supervisor the sum. A client whose call breaks off makes it again. The load goes on until it
 has made the calls asked for and every kill has happened, so runs are of different length; it
 pauses while more than 4,000 records are on their way. `make test` plays a short
 form (`tests/e2e/test_crashes.py`).
 
-The machine: {machine}. Other work ran beside it, with up to 40 processes waiting for the two
-cores, so times say little; Kafka alone took up to a minute to start.
+The machine: {machine}. Other work ran beside it, with up to 40
+processes waiting for the two cores, so times say little; Kafka alone took up to a minute to start.
 """
 
 _WORDS = """## What the columns mean
@@ -70,7 +70,7 @@ def render(runs: Sequence[Run]) -> str:
     first = runs[0]
     real = all(run["real_conversations"] for run in runs)
     intro = _INTRO.format(
-        seeds=",".join(str(run["order"]["seed"]) for run in runs),
+        seeds=",".join(dict.fromkeys(str(run["order"]["seed"]) for run in runs)),
         kills=first["order"]["kills_each"],
         steps=min(run["order"]["num_steps"] for run in runs),
         conversations="recorded conversations" if real else "generated conversations",
@@ -92,7 +92,10 @@ def _total(runs: Sequence[Run]) -> str:
         f"{sum(map(_num_broken, runs)):,} attempts broken off:",
         "",
         f"**{_sum(verdicts, 'lost')} lost, {num_duplicated} duplicated,",
-        f"{_sum(verdicts, 'rewards_wrong')} rewards wrong.**",
+        f"{_sum(verdicts, 'rewards_wrong')} rewards wrong,",
+        f"{_sum(verdicts, 'trajectories_split')} conversations split.**",
+        "",
+        "Runs with a note found a fault; it is fixed, and the same seed ran again after it.",
         "",
     ]
     return "\n".join(lines)
