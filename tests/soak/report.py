@@ -23,18 +23,27 @@ python -m tests.soak.matrix --seeds {seeds} --kills {kills} --steps {steps} \\
 Each seed is a run of its own: a stack is started (Kafka, ClickHouse, gateway, redaction in the
 `regex` tier, assembly, sink, supervisor), {conversations} are played through the
 gateway, several at a time, half of the calls streaming, and every process is killed at moments
-drawn from the seed. A process is killed only with work of its own in flight: open calls for the gateway, records
-that its group has not committed for a processor, for the sink and for ClickHouse; for Kafka and
-the supervisor the sum. A client whose call breaks off makes it again. The load goes on until it
-has made the calls asked for and every kill has happened, so runs are of different length; it
-pauses while more than 4,000 records are on their way. `make test` plays a short
-form (`tests/e2e/test_crashes.py`).
+drawn from the seed. A process is killed only with work of its own in flight: open calls for the
+gateway, records that its group has not committed for a processor, for the sink and for ClickHouse;
+for Kafka and the supervisor the sum. A client whose call breaks off makes it again. The load goes
+on until it has made the calls asked for and every kill has happened, so runs are of different
+length; it pauses while more than 4,000 records are on their way. `make test` plays a short form
+(`tests/e2e/test_crashes.py`).
 
 The machine: {machine}. Other work ran beside it, with up to 40
 processes waiting for the two cores, so times say little; Kafka alone took up to a minute to start.
 """
 
-_WORDS = """## What the columns mean
+_WORDS = """## An outage of Kafka
+
+`pytest -m soak tests/soak/test_outages.py -k kafka` takes Kafka away for 120 s while four
+conversations at a time go on. In two runs (about 1,600 calls each): no call failed at the client,
+0 lost, 0 duplicated, rewards right; **1 and 4 conversations split into two trajectories**, with a
+recorded gap. A record that Kafka does not take within 120 s is sent again, behind younger ones,
+and redaction waits for the call before a call only `redaction.hold_seconds`. Shorter outages, such
+as those of the runs above, do not do that. The same test with ClickHouse has not been run yet.
+
+## What the columns mean
 
 - **lost**: calls whose answer the client got whole and that `SELECT … FROM steps` does not show.
 - **duplicated**: such calls that it shows more than once, and rows of `steps`, `rewards`,
