@@ -1,17 +1,16 @@
 """What the supervisor knows, in a file that other processes read. Written whole, by rename."""
 
-import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from infra.local.locks import is_locked, locked
 from infra.local.processes import ProcessIdentity
-from schemas.errors import ConfigError
 
 
 class Status(StrEnum):
@@ -106,38 +105,19 @@ def parse_state(plain: Mapping[str, Any]) -> StackState:
     return StackState(**{**plain, "children": children})
 
 
-@contextmanager
-def owned(data_dir: Path) -> Iterator[None]:
+def owned(data_dir: Path) -> AbstractContextManager[None]:
     """Own the data directory for the length of the block. ConfigError when another does."""
-    run_dir(data_dir).mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle = _open_lock(data_dir)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise ConfigError(
-            f"A headrace stack runs in {data_dir} already. `headrace status` shows it, "
-            "`headrace down` stops it; --data-dir starts another one elsewhere."
-        ) from None
-    try:
-        yield
-    finally:
-        os.close(handle)
+    return locked(
+        _lock_file(data_dir),
+        f"A headrace stack runs in {data_dir} already. `headrace status` shows it, "
+        "`headrace down` stops it; --data-dir starts another one elsewhere.",
+    )
 
 
 def is_owned(data_dir: Path) -> bool:
     """True while a supervisor runs on this data directory."""
-    if not run_dir(data_dir).is_dir():
-        return False
-    handle = _open_lock(data_dir)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-    return False
+    return is_locked(_lock_file(data_dir))
 
 
-def _open_lock(data_dir: Path) -> int:
-    return os.open(run_dir(data_dir) / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _lock_file(data_dir: Path) -> Path:
+    return run_dir(data_dir) / "lock"

@@ -6,15 +6,14 @@ Who finds the note while no replay runs knows that one was cut short. The proces
 again behind the user's back then: tables that were wiped in part would be served as if whole.
 """
 
-import fcntl
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from infra.local.locks import is_locked, locked
 from infra.local.state import run_dir
 from infra.replay.plan import Start
 from schemas.errors import ConfigError
@@ -76,36 +75,17 @@ def sentence(data_dir: Path, option: str = "") -> str | None:
     )
 
 
-@contextmanager
-def exclusive(data_dir: Path) -> Iterator[None]:
+def exclusive(data_dir: Path) -> AbstractContextManager[None]:
     """No other replay on this data directory for the length of the block, or ConfigError."""
-    run_dir(data_dir).mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle = _open_lock(data_dir)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise ConfigError(
-            "Another replay is running here. Wait until it ends; `headrace status` shows it."
-        ) from None
-    try:
-        yield
-    finally:
-        os.close(handle)
+    return locked(
+        _lock_file(data_dir),
+        "Another replay is running here. Wait until it ends; `headrace status` shows it.",
+    )
 
 
 def is_replaying(data_dir: Path) -> bool:
     """True while a replay runs on this data directory."""
-    if not run_dir(data_dir).is_dir():
-        return False
-    handle = _open_lock(data_dir)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-    return False
+    return is_locked(_lock_file(data_dir))
 
 
 def read_note(data_dir: Path) -> Order | None:
@@ -157,6 +137,5 @@ def _note(data_dir: Path) -> Path:
     return run_dir(data_dir) / "replay.json"
 
 
-def _open_lock(data_dir: Path) -> int:
-    path = run_dir(data_dir) / "replay.lock"
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _lock_file(data_dir: Path) -> Path:
+    return run_dir(data_dir) / "replay.lock"

@@ -1,7 +1,7 @@
 """Faust's Kafka consumer, with one promise more: it reads on exactly where its group stands.
 
 After a rebalance Faust lets input partitions flow first and seeks them to their committed offsets
-then. Three things go wrong in between: what was fetched in that moment is thrown out of the
+then. Much goes wrong in between: what was fetched in that moment is thrown out of the
 queues when the flow resumes; a partition without a committed offset (or with offset 0) is not
 sought at all, so what was thrown out never comes again; and a record under way marks the position
 after the seek. Later records are then committed over the ones that were skipped. Here an input
@@ -100,8 +100,8 @@ class Consumer(aiokafka.Consumer):
         if not flowing:  # to Faust's driver no partition means every partition
             await self.sleep(min(timeout, 0.05))
             return {}
-        records: Mapping[Any, Any] = await super()._getmany(flowing, timeout)
-        return records
+        found: Mapping[Any, Any] = await super()._getmany(flowing, timeout)
+        return found
 
     def _may_flow(self, tp: Any) -> bool:
         return self._positioned or self._is_changelog_tp(tp)

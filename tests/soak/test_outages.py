@@ -31,11 +31,7 @@ def run_outage(child: str, seconds: float, folder: Path) -> tuple[Outcome, Outag
 @pytest.mark.parametrize(("child", "seconds"), [("clickhouse", 600.0), ("kafka", 120.0)])
 def test_an_outage_costs_time_and_nothing_else(child: str, seconds: float, tmp_path: Path) -> None:
     outcome, outage = run_outage(child, seconds, tmp_path)
-    verdict = outcome.verdict
-    assert (verdict.lost, verdict.duplicated, verdict.doubled_rows) == (0, 0, 0), outcome.plain()
-    assert (verdict.rewards_wrong, verdict.surplus, verdict.set_aside) == (0, 0, 0)
-    # a conversation may be split by it (docs/reliability.md), but never without a word
-    assert verdict.trajectories_split <= verdict.lineage_gaps
+    assert outcome.verdict.is_right, outcome.plain()
     # agents did not notice: neither of the two is on the path of a call
     assert outcome.attempts_failed == 0
     assert outage.steps_within > 50
