@@ -39,9 +39,9 @@ _WORDS = """## An outage of Kafka
 `pytest -m soak tests/soak/test_outages.py -k kafka` takes Kafka away for 120 s while four
 conversations at a time go on. In two runs (about 1,600 calls each): no call failed at the client,
 0 lost, 0 duplicated, rewards right; **1 and 4 conversations split into two trajectories**, with a
-recorded gap. A record that Kafka does not take within 120 s is sent again, behind younger ones,
-and redaction waits for the call before a call only `redaction.hold_seconds`. Shorter outages, such
-as those of the runs above, do not do that. The same test with ClickHouse has not been run yet.
+recorded gap, so this test fails. The cause is not traced. A guess: a record that Kafka does not
+take within 120 s is sent again behind younger ones, and redaction waits for the call before a call
+only `redaction.hold_seconds`. The same test with ClickHouse has not been run yet.
 
 ## What the columns mean
 
