@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_END, ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import Consumer as RdConsumer
@@ -20,6 +20,8 @@ from schemas.bus.kafka_client import Refusals, make_client
 from schemas.errors import ConfigError, TransientError
 from schemas.topics import Topic
 
+Answer = TypeVar("Answer")
+
 #: Untyped in the library.
 _OFFSET_SPEC: Any = OffsetSpec
 _HOUR_MS = 3_600_000
@@ -27,6 +29,12 @@ _HOUR_MS = 3_600_000
 _CHANGE_SECONDS = 60.0
 #: A refusal shows only between two attempts, so the first ones are short.
 _FIRST_ATTEMPT_SECONDS = 1.0
+#: The broker's words for a group whose coordinator is being elected, moved or loaded.
+_UNCOORDINATED = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
 
 
 class KafkaAdmin:
@@ -164,7 +172,9 @@ class KafkaAdmin:
             return {}
         wanted = [RdPartition(self._access.physical(t), p) for t, p in positions]
         with _reader(self._access, group) as consumer:
-            found = consumer.committed(wanted, timeout=self._seconds)
+            found = _once_coordinated(
+                lambda seconds: consumer.committed(wanted, timeout=seconds), self._seconds
+            )
         for partition in found:
             if partition.error is not None:
                 raise self._refusals.translate(partition.error)
@@ -203,6 +213,22 @@ class KafkaAdmin:
 
     def close(self) -> None:
         """librdkafka's admin client has nothing to release."""
+
+
+def _once_coordinated(ask: Callable[[float], Answer], seconds: float) -> Answer:
+    """The answer, within `seconds`, once the group has a coordinator that serves it.
+
+    On a new broker, and after a restart, the coordinator is elected or loads the offsets when the
+    first one asks, and says so instead of an answer.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return ask(max(0.1, deadline - time.monotonic()))
+        except KafkaException as error:
+            if error.args[0].code() not in _UNCOORDINATED or time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from infra.local.ports import free_ports
+from schemas import topics
+from schemas.bus.kafka import KafkaBus
 from tests import services
 
 pytestmark = pytest.mark.integration
@@ -89,3 +91,14 @@ def test_asking_for_offsets_outlives_a_broker_that_is_new_or_starts_again(tmp_pa
         assert asker.ask("ask") == "later"
         with services.running_kafka(tmp_path, (port, controller_port)):
             asker.ask_until("ask", "1")
+
+
+def test_the_first_one_to_ask_a_new_broker_is_answered(tmp_path: Path) -> None:
+    """Its question is what makes the broker elect coordinators."""
+    port, controller_port = free_ports(2)
+    with services.running_kafka(tmp_path, (port, controller_port)):
+        admin = KafkaBus(f"127.0.0.1:{port}").admin()
+        admin.create_topics([topics.topic(topics.RAW_EVENTS)], 2, 1)
+        for group in topics.GROUPS:
+            assert admin.committed(group, [topics.RAW_EVENTS]) == {}
+            assert admin.num_members(group) == 0

@@ -380,7 +380,7 @@ def test_up_status_down_with_the_real_broker_and_store(tmp_path: Path) -> None:
         assert f"127.0.0.1:{kafka}" in up.stdout
         assert "headrace down" in up.stdout
         status = json.loads(_headrace("status", "--json", *where).stdout)
-        assert status["healthy"]
+        assert status["healthy"], status
         assert {child["name"] for child in status["children"]} == {"kafka", "clickhouse", "topics"}
         again = _headrace("up", "--detach", *where, *ports, *only)
         assert again.returncode == 2
