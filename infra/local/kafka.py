@@ -1,6 +1,9 @@
-"""One real Apache Kafka broker in KRaft mode, on loopback, for this machine only.
+"""One real Apache Kafka broker in KRaft mode, on loopback unless told otherwise.
 
     python -m infra.local.kafka --data-dir D --port 9092 --controller-port 9093
+
+`--host` and `--advertised-host` are for a container, whose network nobody else is on. The broker
+asks nobody who he is. The controller stays on loopback.
 
 The process formats its storage on the first start and then becomes java (exec), so the pid that
 was started is the broker. Data survives stops and kills; the ports may change between starts.
@@ -27,23 +30,29 @@ from schemas.errors import ConfigError
 
 _FORMAT_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.1
+_LOOPBACK = "127.0.0.1"
 #: Room for a record of 1 MiB with its headers and batch framing.
 MAX_MESSAGE_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class KafkaConfig:
-    """Where one broker keeps its data and listens. `heap_mib` bounds the Java heap."""
+    """Where one broker keeps its data and listens. `heap_mib` bounds the Java heap.
+
+    Clients find the broker under `advertised_host`.
+    """
 
     data_dir: Path
     port: int
     controller_port: int
     heap_mib: int = 512
+    host: str = _LOOPBACK
+    advertised_host: str = _LOOPBACK
 
     @property
     def bootstrap_servers(self) -> str:
         """What a client is configured with."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.advertised_host}:{self.port}"
 
     @property
     def properties_file(self) -> Path:
@@ -58,13 +67,12 @@ class KafkaConfig:
 
 def render_properties(config: KafkaConfig) -> str:
     """The broker's server.properties: one node that is broker and controller."""
+    controller = f"CONTROLLER://{_LOOPBACK}:{config.controller_port}"
     properties = {
         "process.roles": "broker,controller",
         "node.id": 1,
-        "listeners": f"PLAINTEXT://127.0.0.1:{config.port},CONTROLLER://127.0.0.1:{config.controller_port}",
-        "advertised.listeners": (
-            f"PLAINTEXT://127.0.0.1:{config.port},CONTROLLER://127.0.0.1:{config.controller_port}"
-        ),
+        "listeners": f"PLAINTEXT://{config.host}:{config.port},{controller}",
+        "advertised.listeners": f"PLAINTEXT://{config.bootstrap_servers},{controller}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",
@@ -154,7 +162,7 @@ def wait_until_ready(
 ) -> None:
     """Return once the broker is ready. ConfigError when it ends or the time is over."""
     deadline = time.monotonic() + timeout_seconds
-    while not is_ready("127.0.0.1", config.port):
+    while not is_ready(_LOOPBACK, config.port):
         if not is_running():
             raise ConfigError("The Kafka broker ended while it started. Its log says why.")
         if time.monotonic() > deadline:
@@ -173,9 +181,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--controller-port", type=int, required=True)
     parser.add_argument("--heap-mib", type=int, default=512)
+    parser.add_argument("--host", default=_LOOPBACK)
+    parser.add_argument("--advertised-host", default=_LOOPBACK)
     options = parser.parse_args(arguments)
     config = KafkaConfig(
-        options.data_dir.absolute(), options.port, options.controller_port, options.heap_mib
+        options.data_dir.absolute(),
+        options.port,
+        options.controller_port,
+        options.heap_mib,
+        options.host,
+        options.advertised_host,
     )
     try:
         java = find_java()

@@ -1,6 +1,7 @@
 """What the broker is configured with, and what its answer to a probe means."""
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,14 @@ def test_it_listens_on_loopback_only() -> None:
     for name in ("listeners", "advertised.listeners"):
         for listener in _properties()[name].split(","):
             assert "://127.0.0.1:" in listener
+
+
+def test_in_a_container_clients_find_it_by_name_and_the_controller_stays_on_loopback() -> None:
+    config = replace(CONFIG, host="0.0.0.0", advertised_host="kafka")  # noqa: S104 - its own network
+    lines = render_properties(config).splitlines()
+    assert "listeners=PLAINTEXT://0.0.0.0:9092,CONTROLLER://127.0.0.1:9093" in lines
+    assert "advertised.listeners=PLAINTEXT://kafka:9092,CONTROLLER://127.0.0.1:9093" in lines
+    assert config.bootstrap_servers == "kafka:9092"
 
 
 def test_one_broker_is_enough_for_the_internal_topics() -> None:
