@@ -135,6 +135,39 @@ class SinkSettings(Section):
     max_batch_wait_seconds: float = Field(0.25, gt=0)
 
 
+class WorkerSettings(Section):
+    """A process that serves one policy with vLLM and follows its versions.
+
+    `model` is a Hugging Face checkpoint folder, or a hub name; versions of the policy have the
+    same tensors. `rings` are the rings of workers that it belongs to; it follows the first that
+    has an assignment. `python` is the interpreter of an environment with vLLM; without it one is
+    made in the cache. `engine_args` are given to vLLM as they are.
+
+    `pause_mode` says what becomes of answers under way while weights are written. `wait`: they
+    are finished first, so that each answer has one version. `keep`: they stand still and go on
+    with the new weights. `abort`: they end.
+    """
+
+    id: str | None = Field(None, pattern=r"^[A-Za-z0-9._-]{1,64}$")
+    policy: str = Field("main", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    rings: tuple[str, ...] = ("default",)
+    model: str | None = None
+    served_model_name: str | None = None
+    host: str = "127.0.0.1"
+    port: int = Field(8500, ge=1, le=65_535)
+    #: Base URL under which gateways reach it, where that is not host and port.
+    address: str | None = None
+    python: Path | None = None
+    engine_args: tuple[str, ...] = ()
+    kv_cache_gib: float = Field(1.0, gt=0)
+    num_threads: int = Field(1, ge=1)
+    pause_mode: Literal["wait", "keep", "abort"] = "wait"
+    heartbeat_seconds: float = Field(2.0, gt=0)
+    start_seconds: float = Field(300.0, gt=0)
+    #: Versions that can be taken back without reading anything again.
+    num_undo: int = Field(20, ge=1)
+
+
 class Settings(BaseSettings):
     """All of it. Services read their own section and the shared ones."""
 
@@ -160,6 +193,7 @@ class Settings(BaseSettings):
     redaction: RedactionSettings = RedactionSettings()
     assembly: AssemblySettings = AssemblySettings()
     sink: SinkSettings = SinkSettings()
+    worker: WorkerSettings = WorkerSettings()
 
     @property
     def root_secret_file(self) -> Path:

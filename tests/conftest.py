@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from infra.local.engine import ensure_engine
 from tests import containers, services
 from tests.services import ClickHouseEndpoint
 
 #: When set, a test that needs the shared data fails where it is absent.
 REQUIRE_SHARED_DATA = "HEADRACE_TEST_REQUIRE_SHARED_DATA"
+#: The python of an environment with vLLM to use instead of the cached one.
+ENGINE_PYTHON = "HEADRACE_TEST_ENGINE_PYTHON"
 _REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -40,6 +43,13 @@ def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseE
         return
     with services.running_clickhouse(tmp_path_factory.mktemp("clickhouse")) as endpoint:
         yield endpoint
+
+
+@pytest.fixture(scope="session")
+def engine_python() -> Path:
+    """The python of an environment with vLLM; made once per user, which takes a minute."""
+    configured = os.environ.get(ENGINE_PYTHON)
+    return ensure_engine(Path(configured) if configured else None, print)
 
 
 @pytest.fixture(scope="session")
