@@ -45,6 +45,7 @@ RELEASES: dict[int, tuple[type, int]] = {
     18: (weights.RingAssignment, 1),
     19: (weights.WeightsAck, 1),
     20: (weights.WorkerHeartbeat, 1),
+    21: (weights.ProposalAnswer, 1),
 }
 
 _PRIMITIVES: dict[Any, JsonValue] = {

@@ -36,6 +36,15 @@ class RingState(StrEnum):
     FROZEN = "frozen"
 
 
+class ProposalStatus(StrEnum):
+    """What became of a proposal."""
+
+    UNKNOWN = "unknown"
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    HELD = "held"
+
+
 @record
 class ChunkRef:
     """Where one part of a payload lies on weights.chunks.v1."""
@@ -124,7 +133,25 @@ class Proposal:
     reason: str = doc("why, in words", default="")
     evidence: str = doc("JSON object without payload text", default="{}")
     epoch: int = doc("number of the publisher that made the version", default=0)
+    ring: str = doc("ring that shall serve it", default="default")
+    canary_share: float | None = doc(
+        "share of the trajectories that it gets on trial; all where absent", default=None
+    )
     proposed_at: datetime = doc("when")
+
+
+@record
+class ProposalAnswer:
+    """What became of the latest proposal of a version."""
+
+    proposal_id: str = doc("derived from the content of the proposal")
+    policy: str = doc("policy line")
+    ring: str = doc("ring it was meant for")
+    version: int = doc("version that was proposed")
+    status: ProposalStatus = doc("what became of it", default=ProposalStatus.UNKNOWN)
+    reason: str = doc("why, in words", default="")
+    sequence: int | None = doc("sequence of the assignment that it led to", default=None)
+    answered_at: datetime = doc("when")
 
 
 @record
@@ -136,6 +163,13 @@ class RingAssignment:
     stable: VersionRef = doc("version of most traffic")
     canary: VersionRef | None = doc("version on trial", default=None)
     canary_share: float = doc("share of the trajectories that the canary gets", default=0.0)
+    canary_workers: tuple[str, ...] = doc("workers that serve the canary", default=())
+    served: tuple[VersionRef, ...] = doc(
+        "stable versions before this one, the latest first, none twice, at most 20", default=()
+    )
+    acks_from: int = doc(
+        "offset on weights.acks.v1 from which acks may be about this assignment", default=0
+    )
     state: RingState = doc("what the ring is doing", default=RingState.UNKNOWN)
     decision_id: str = doc("the decision behind it")
     reason: str = doc("why, in words", default="")
@@ -176,6 +210,7 @@ class WorkerHeartbeat:
 
 
 __all__ = [
-    "AckStatus", "BlobRef", "ChunkRef", "ManifestKind", "Proposal", "RingAssignment", "RingState",
-    "Statistic", "TensorDigest", "VersionRef", "WeightsAck", "WeightsManifest", "WorkerHeartbeat",
+    "AckStatus", "BlobRef", "ChunkRef", "ManifestKind", "Proposal", "ProposalAnswer",
+    "ProposalStatus", "RingAssignment", "RingState", "Statistic", "TensorDigest", "VersionRef",
+    "WeightsAck", "WeightsManifest", "WorkerHeartbeat",
 ]  # fmt: skip
