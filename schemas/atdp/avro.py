@@ -46,6 +46,7 @@ RELEASES: dict[int, tuple[type, int]] = {
     19: (weights.WeightsAck, 1),
     20: (weights.WorkerHeartbeat, 1),
     21: (weights.ProposalAnswer, 1),
+    22: (protocol.Exchange, 2),
 }
 
 _PRIMITIVES: dict[Any, JsonValue] = {

@@ -363,6 +363,14 @@ class Exchange:
     started_at: datetime = doc("when the request arrived")
     first_byte_at: datetime | None = doc("when the first byte of the answer came", default=None)
     ended_at: datetime | None = doc("when the last byte was relayed", default=None)
+    policy: str | None = doc("policy line of the worker that answered", default=None)
+    weights_root: str | None = doc("root of the weights that answered, hex", default=None)
+    added_fields: tuple[str, ...] = doc(
+        "fields of the request that the gateway set; request_body lacks them", default=()
+    )
+    extras_shown: bool = doc(
+        "the answer to the added fields could not be hidden from the client", default=False
+    )
 
 
 @record
