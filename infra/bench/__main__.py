@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from infra.bench import bulk, gateway, redaction, visibility
+from infra.bench import bulk, gateway, visibility
 from infra.bench.figures import Section
 from infra.bench.machine import Machine, load_average, this_machine
 from infra.bench.page import Run, machine_markdown, markdown, text, with_parts
+from infra.bench.redaction import speed
 from infra.bench.stack import PROCESSORS, gateway_keys, running
 from schemas.errors import HeadraceError
 
@@ -79,7 +80,7 @@ def _write(page: Path, machine: Machine, section: Section, run: Run) -> None:
 def _parts(names: Collection[str], scale: Scale) -> Iterator[Callable[[], Iterator[Section]]]:
     """What to measure, each part with a stack of its own."""
     if "redaction" in names:
-        yield lambda: iter([redaction.measure(scale.num_texts)])
+        yield lambda: iter([speed.measure(scale.num_texts)])
     if {"visible", "gateway", "rewards", "memory"} & set(names):
         yield lambda: _live(names, scale)
     if "sink" in names:

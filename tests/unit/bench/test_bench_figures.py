@@ -8,8 +8,8 @@ from infra.bench.gateway import Compared, OpenLoop, call_figures, reward_figures
 from infra.bench.load import Samples
 from infra.bench.machine import Machine, this_machine
 from infra.bench.page import Run, machine_markdown, markdown, text, with_parts
-from infra.bench.redaction import Timed
-from infra.bench.redaction import figures_of as redaction_figures
+from infra.bench.redaction.speed import Timed
+from infra.bench.redaction.speed import figures_of as redaction_figures
 from infra.bench.visibility import Seen, memory_section
 from infra.bench.visibility import figures_of as visibility_figures
 from schemas.errors import ConfigError

@@ -1,0 +1,61 @@
+"""Outcomes as Markdown tables. Pure."""
+
+from collections.abc import Sequence
+
+from infra.bench.redaction.score import Tally
+from infra.bench.redaction.systems import Outcome
+
+
+def tables(outcomes: Sequence[Outcome], half: str) -> str:
+    """Recall by kind and language, then precision, over-redaction and speed, of each system."""
+    keys = sorted({key for outcome in outcomes for key in outcome.score.by_kind})
+    names = [f"`{outcome.system}`" for outcome in outcomes]
+    lines = [
+        f"Recall on the {half} half: values of which ≥ 90 % of letters and digits are removed.",
+        "",
+        "| kind | language | values | " + " | ".join(names) + " |",
+        "|---|---|---|" + "---|" * len(names),
+    ]
+    for kind, language in keys:
+        tallies = [outcome.score.by_kind[kind, language] for outcome in outcomes]
+        cells = " | ".join(_cell(tally) for tally in tallies)
+        lines.append(f"| {kind} | {language} | {tallies[0].num_gold} | {cells} |")
+    lines += [
+        "",
+        "| | " + " | ".join(names) + " |",
+        "|---|" + "---|" * len(names),
+        _row("recall over all kinds", [_share(o.score.recall) for o in outcomes]),
+        _row("findings that touch something annotated",
+             [_share(o.score.precision) for o in outcomes]),
+        _row("characters redacted in documents without private data",
+             [_share(_over(o)) for o in outcomes]),
+        _row("characters per second on one core",
+             [f"{o.characters_per_second:,.0f}" for o in outcomes]),
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def misses(outcomes: Sequence[Outcome]) -> str:
+    """What was missed and what was found wrongly: for work on recognisers, never for a page."""
+    lines = []
+    for outcome in outcomes:
+        lines += [f"{outcome.system} missed {item}" for item in sorted(outcome.score.missed)]
+        lines += [f"{outcome.system} wrong {item}" for item in sorted(outcome.score.wrong)]
+    return "\n".join(lines)
+
+
+def _row(label: str, cells: Sequence[str]) -> str:
+    return f"| {label} | " + " | ".join(cells) + " |"
+
+
+def _cell(tally: Tally) -> str:
+    return "" if tally.recall is None else f"{tally.recall:.3f}"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f} %"
+
+
+def _over(outcome: Outcome) -> float | None:
+    total = outcome.score.num_negative_characters
+    return outcome.score.num_negative_redacted / total if total else None
