@@ -68,10 +68,16 @@ class ClickHouseSettings(Section):
 
 
 class UpstreamSettings(Section):
-    """The LLM API that the gateway relays to. Without `api_key_file` clients keep their own key."""
+    """The LLM API that the gateway relays to. Without `api_key_file` clients keep their own key.
+
+    `asks_tokens` says whether the gateway asks the upstream for token ids and log-probabilities,
+    which a trainer needs, and hides them from clients that did not ask. Set it for vLLM: other
+    APIs refuse the request. Left open, it is on exactly when `gateway.ring` is set.
+    """
 
     url: str = "http://127.0.0.1:8000"
     api_key_file: Path | None = None
+    asks_tokens: bool | None = None
 
 
 class GatewaySettings(Section):
@@ -91,11 +97,15 @@ class GatewaySettings(Section):
     A request's body must be complete within `client_body_seconds`. A connection on which the
     client sends no whole head of a request, or reads nothing of an answer, for
     `client_idle_seconds` is closed.
+
+    With `ring`, calls go to the workers of that ring of `worker.policy` instead of to
+    `upstream.url`.
     """
 
     host: str = "127.0.0.1"
     port: int = 8400
     upstream: UpstreamSettings = UpstreamSettings()
+    ring: str | None = Field(None, pattern=r"^[A-Za-z0-9._-]{1,64}$")
     when_spool_full: Literal["block", "shed"] = "block"
     spool_max_bytes: int = Field(2 * 1024**3, ge=1024**2)
     spool_fsync: bool = False
@@ -105,6 +115,12 @@ class GatewaySettings(Section):
     upstream_connect_seconds: float = Field(10.0, gt=0)
     upstream_stall_seconds: float = Field(300.0, gt=0)
     when_client_leaves: Literal["abort", "drain"] = "abort"
+
+    @property
+    def asks_tokens(self) -> bool:
+        """Whether token ids and log-probabilities are asked of the upstream."""
+        asked = self.upstream.asks_tokens
+        return self.ring is not None if asked is None else asked
 
 
 class RedactionSettings(Section):

@@ -16,6 +16,7 @@ from schemas.atdp.types import Outcome
 def begun(
     request: web.Request, route: Route, key: KeyRecord, identity: Identity,
     body: bytes, started_at: datetime, *, training_eligible: bool,
+    added_fields: tuple[str, ...] = (),
 ) -> Exchange:  # fmt: skip
     """The record of a call that begins; its outcome is what is true if nothing else is added."""
     return Exchange(
@@ -35,6 +36,7 @@ def begun(
         query=_text(request.rel_url.raw_query_string),
         request_headers=headers.for_record(list(request.headers.items())),
         request_body=body,
+        added_fields=added_fields,
         # What is true of this call if the process dies before it says otherwise.
         outcome=Outcome.GATEWAY_CRASHED,
         started_at=started_at,

@@ -37,9 +37,18 @@ def for_upstream(pairs: Pairs, api_key: str | None) -> Pairs:
     return kept
 
 
-def for_client(pairs: Pairs) -> Pairs:
-    """The upstream's headers as the client gets them."""
+def unencoded(pairs: Pairs) -> Pairs:
+    """The client's headers, asking for an answer that can be read on its way."""
+    kept = [(n, v) for n, v in pairs if n.lower() != "accept-encoding"]
+    return [*kept, ("Accept-Encoding", "identity")]
+
+
+def for_client(pairs: Pairs, num_bytes: int | None = None) -> Pairs:
+    """The upstream's headers as the client gets them, of a body of that length if it is another."""
     dropped = _HOP_BY_HOP | _named_by_connection(pairs)
+    if num_bytes is not None:
+        length = str(num_bytes)
+        pairs = [(n, length if n.lower() == "content-length" else v) for n, v in pairs]
     return [(n, _plain(v)) for n, v in pairs if n.lower() not in dropped and not _is_ours(n)]
 
 

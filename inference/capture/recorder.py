@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import structlog
 
+from inference.capture.proof import Proof
 from inference.spool import Spool, SpoolFullError, SpoolWriteError
 from inference.spool.assemble import patch
 from inference.spool.frames import Kind, with_key
@@ -40,12 +41,12 @@ class Capture:
         self._is_open = is_kept
         self._is_cut = False
         self._head: dict[str, Any] = {}
+        #: The client saw what it had not asked for.
+        self.extras_shown = False
 
-    def head(self, status: int, headers: Iterable[Header], policy_version: int | None) -> None:
-        """The upstream's status line and headers."""
-        self._head = {
-            "status": status, "policy_version": policy_version, "first_byte_at": _now(),
-        }  # fmt: skip
+    def head(self, status: int, headers: Iterable[Header], proof: Proof) -> None:
+        """The upstream's status line and headers, and what its worker proves by them."""
+        self._head = {"status": status, "first_byte_at": _now(), **proof.fields()}
         named = [{"name": h.name, "value": h.value} for h in headers]
         self._append(Kind.HEAD, patch(self._head | {"response_headers": named}))
 
@@ -67,6 +68,8 @@ class Capture:
             outcome, error_class = Outcome.GATEWAY_CRASHED, DISK_REFUSED
         fields: dict[str, Any] = {"outcome": outcome.value, "ended_at": _now()}
         fields |= {"error_class": error_class, "attempts": attempts}
+        if self.extras_shown:
+            fields["extras_shown"] = True
         if self._is_cut:  # perhaps it was the head that was refused
             fields |= self._head
         if status is not None:

@@ -193,17 +193,34 @@ class WholeView:
         return text if shown is None else shown
 
 
-View = StreamView | WholeView
+class OpenView:
+    """What a client sees of an answer that cannot be read on its way: all of it."""
+
+    is_stream = True
+    has_shown = True
+
+    def feed(self, data: bytes) -> bytes:
+        """The bytes as they are."""
+        return data
+
+    def finish(self) -> bytes:
+        """Nothing is left."""
+        return b""
+
+
+View = StreamView | WholeView | OpenView
 
 
 def view_of(asked: Asked | None, status: int, headers: Mapping[str, str]) -> View | None:
-    """How the client sees an answer with that head. None where it sees it as it came."""
-    if asked is None or status != 200 or headers.get("Content-Encoding", "identity") != "identity":
+    """How the client sees an answer with that head. None where nothing is to be hidden."""
+    if asked is None or status != 200:
         return None
+    if headers.get("Content-Encoding", "identity") != "identity":
+        return OpenView()
     kind = headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if kind == "text/event-stream":
         return StreamView(asked.hidden)
     length = headers.get("Content-Length", "")
     if kind == "application/json" and length.isdecimal() and int(length) <= MAX_BYTES:
         return WholeView(asked.hidden)
-    return None
+    return OpenView()

@@ -15,9 +15,9 @@ from inference.capture import route as routes
 from inference.capture.doors import Doors
 from inference.capture.recorder import Recorder
 from inference.dialects.refusal import RefusedError
+from inference.edge.reads import Reads
 from inference.edge.server import start_server
 from inference.gateway.calls import Calls
-from inference.gateway.reads import Reads
 from inference.gateway.relay import ARRIVED_AT
 from inference.spool import Publisher, Spool
 from inference.spool.assemble import Assembler
@@ -66,7 +66,7 @@ class Gateway:
             self.metrics,
         )
         self._doors = Doors(access, self.recorder, settings, self.metrics)
-        self._reads = Reads(self, access)
+        self._reads = Reads(access, settings, self.metrics, self.health)
 
     def app(self) -> web.Application:
         """The aiohttp application."""

@@ -16,6 +16,7 @@ from inference.capture.recorder import Recorder
 from inference.capture.refusal import spool_refusal
 from inference.capture.route import Route
 from inference.dialects.refusal import RefusedError
+from inference.dialects.tokens import ask
 from inference.edge import paths
 from inference.gateway.relay import Relay
 from inference.spool import SpoolFullError, SpoolWriteError
@@ -55,9 +56,11 @@ class Calls:
         body = await read_body(request, self._upstream.settings)
         identity = self._identify(key, route, request, body)
         eligible = key.tenant_id in self._eligible_tenants
+        asked = ask(route.path, body) if self._upstream.settings.asks_tokens else None
         exchange = begun(
-            request, route, key, identity, body, started_at, training_eligible=eligible
-        )
+            request, route, key, identity, body, started_at, training_eligible=eligible,
+            added_fields=() if asked is None else asked.added,
+        )  # fmt: skip
         try:
             capture = self._recorder.begin(exchange, identity.kafka_key)
         except (SpoolFullError, SpoolWriteError) as error:
@@ -66,7 +69,7 @@ class Calls:
         query = request.rel_url.raw_query_string
         relay = Relay(
             request, body, self._upstream.target(route.path, query), identity, capture,
-            self._upstream, lambda end, seconds: self._ended(route.path, end, seconds),
+            self._upstream, lambda end, seconds: self._ended(route.path, end, seconds), asked,
         )  # fmt: skip
         return await self._run(relay)
 

@@ -18,8 +18,10 @@ from yarl import URL
 
 from inference.capture import headers
 from inference.capture.identity import Identity
+from inference.capture.proof import VERSION, Proof, proof_of
 from inference.capture.recorder import Capture
 from inference.dialects.errors import error_body
+from inference.dialects.tokens import Asked, View, view_of
 from inference.spool import SpoolWriteError
 from inference.upstreams.endings import COMPLETE, LEFT, STOPPED, Ending, ending_of
 from inference.upstreams.http import StaleConnectionError, Upstream
@@ -27,10 +29,7 @@ from schemas.atdp.types import TrajectorySource
 
 _STEP = f"{headers.OURS}step-id"
 _TRAJECTORY = f"{headers.OURS}trajectory-id"
-_VERSION = f"{headers.OURS}policy-version"
 _OVERHEAD = f"{headers.OURS}overhead-us"
-#: Any number of so many digits fits into 64 bits.
-_MAX_DIGITS = 18
 #: When the request came, on `time.perf_counter`.
 ARRIVED_AT = web.RequestKey("arrived_at", float)
 
@@ -57,9 +56,12 @@ class Relay:
         capture: Capture,
         upstream: Upstream,
         on_end: Callable[[Ending, float | None], None],
+        asked: Asked | None = None,
     ) -> None:
         self._request = request
-        self._body = body
+        self._body = body if asked is None else asked.body
+        self._asked = asked
+        self._view: View | None = None
         self._target = target
         self._identity = identity
         self._capture = capture
@@ -107,6 +109,7 @@ class Relay:
             answered = self._response is not None
             failed = ending not in (COMPLETE, LEFT)
             status = ending.status if failed and not answered else None
+            self._capture.extras_shown = self._view is not None and self._view.has_shown
             self._capture.end(ending.outcome, ending.error_class, self._attempts, status)
             self._on_end(ending, self._overhead_seconds)
         return self._finish(ending)
@@ -116,21 +119,28 @@ class Relay:
         async with await self._open() as answer:
             self._upstream_seconds = time.perf_counter() - sent_at
             pairs = list(answer.headers.items())
-            version = _policy_version(answer.headers.get(_VERSION))
-            self._capture.head(answer.status, headers.for_record(pairs), version)
-            await self._begin_answer(answer, headers.for_client(pairs), version)
+            proof = proof_of(answer.headers)
+            self._capture.head(answer.status, headers.for_record(pairs), proof)
+            view = self._view = view_of(self._asked, answer.status, answer.headers)
+            if view is None or view.is_stream:
+                await self._begin_answer(answer, headers.for_client(pairs), proof)
             async for data in answer.content.iter_any():
                 self._capture.chunk(data)
-                await self._release(data)
+                await self._release(data if view is None else view.feed(data))
                 if self._drain_until is not None and time.monotonic() > self._drain_until:
                     raise _ClientLeftError
-            assert self._response is not None
+            rest = b"" if view is None else view.finish()
+            if self._response is None:  # its length was not known before
+                self._upstream_seconds = time.perf_counter() - sent_at
+                await self._begin_answer(answer, headers.for_client(pairs, len(rest)), proof)
+            await self._release(rest)
             if self._drain_until is None:
                 await self._release(b"", is_last=True)
 
     async def _open(self) -> aiohttp.ClientResponse:
         """Send the request. A kept-alive connection that turns out dead is tried once again."""
         pairs = list(self._request.headers.items())
+        pairs = pairs if self._asked is None else headers.unencoded(pairs)
         try:
             return await self._upstream.send(self._request.method, self._target, pairs, self._body)
         except StaleConnectionError:
@@ -140,13 +150,13 @@ class Relay:
             )
 
     async def _begin_answer(
-        self, answer: aiohttp.ClientResponse, pairs: headers.Pairs, version: int | None
+        self, answer: aiohttp.ClientResponse, pairs: headers.Pairs, proof: Proof
     ) -> None:
         added = [(_STEP, self._identity.step_id)]
         if self._identity.trajectory_source is not TrajectorySource.NONE:
             added.append((_TRAJECTORY, self._identity.trajectory_id or ""))
-        if version is not None:
-            added.append((_VERSION, str(version)))
+        if proof.policy_version is not None:
+            added.append((VERSION, str(proof.policy_version)))
         elapsed = time.perf_counter() - self._arrived_at
         self._overhead_seconds = max(0.0, elapsed - self._upstream_seconds)
         added.append((_OVERHEAD, str(int(self._overhead_seconds * 1e6))))
@@ -160,7 +170,7 @@ class Relay:
             await self._guarded(response.prepare(self._request))
 
     async def _release(self, data: bytes, *, is_last: bool = False) -> None:
-        if self._drain_until is not None:
+        if self._drain_until is not None or not (data or is_last):
             return
         assert self._response is not None
         await self._guarded(self._response.write_eof() if is_last else self._response.write(data))
@@ -193,9 +203,3 @@ class Relay:
             seconds = self._upstream.settings.client_idle_seconds
             asyncio.get_running_loop().call_later(seconds, transport.abort)
         return self._response
-
-
-def _policy_version(text: str | None) -> int | None:
-    """The version a worker proves by its header; anything else is no proof."""
-    is_number = text is not None and len(text) <= _MAX_DIGITS and text.isascii() and text.isdigit()
-    return int(text) if text is not None and is_number else None

@@ -1,5 +1,6 @@
 """A captured exchange becomes a step: six classes of metadata, redacted, with its gaps."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,9 @@ DIALECTS = {
     "/models": "openai.models",
 }
 
+#: A root is a digest that says nothing of any text. Anything else in its place may.
+_ROOT = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
 
 def dialect_of(method: str, path: str) -> str:
     """The name of the dialect spoken on a path; `unknown` for any other path."""
@@ -70,7 +74,7 @@ def unparsed_step(exchange: Exchange, identity: Identity, trajectory_id: str,
         observation=Observation(),
         harness=_harness(exchange, None, identity, redaction),
         result=_result(exchange, ChatResponse(), ()),
-        model=ModelVersion(policy_version=exchange.policy_version),
+        model=_model(exchange, redaction),
         gaps=(gap,),
         response_id=None,
         outcome=_outcome(exchange, ChatResponse()),
@@ -118,12 +122,8 @@ def chat_step(
         ),
         harness=_harness(exchange, request, identity, redaction),
         result=_result(exchange, ChatResponse() if withheld else answer, output, answer),
-        model=ModelVersion(
-            requested_model=redaction.identifier(request.model),
-            model=redaction.identifier(answer.model),
-            policy_version=exchange.policy_version,
-        ),
-        gaps=_gaps(response, place, redaction, outcome, withheld=withheld),
+        model=_model(exchange, redaction, request.model, answer.model),
+        gaps=_gaps(exchange, response, place, redaction, outcome, withheld=withheld),
         response_id=redaction.identifier(answer.response_id),
         outcome=outcome,
         replayability=Replayability.APPROXIMATE,
@@ -171,6 +171,18 @@ def _step(exchange: Exchange, identity: Identity, trajectory_id: str, redaction:
         gaps=gaps,
         replayability=replayability,
         raw_digest=identity.raw_digest,
+    )
+
+
+def _model(exchange: Exchange, redaction: EventRedaction, requested: str | None = None,
+           answered: str | None = None) -> ModelVersion:  # fmt: skip
+    root = exchange.weights_root
+    return ModelVersion(
+        requested_model=redaction.identifier(requested),
+        model=redaction.identifier(answered),
+        policy=redaction.identifier(exchange.policy),
+        policy_version=exchange.policy_version,
+        weights_root=root if root is not None and _ROOT.fullmatch(root) else None,
     )
 
 
@@ -277,9 +289,12 @@ def _fingerprint(key: bytes, kind: str, value: Any) -> str | None:
     return keyed_digest(key, kind, dumps(value)) if value else None
 
 
-def _gaps(response: ChatResponse | None, place: Place, redaction: EventRedaction,
-          outcome: Outcome, *, withheld: bool) -> tuple[Gap, ...]:  # fmt: skip
+def _gaps(exchange: Exchange, response: ChatResponse | None, place: Place,
+          redaction: EventRedaction, outcome: Outcome, *,
+          withheld: bool) -> tuple[Gap, ...]:  # fmt: skip
     found = []
+    if exchange.extras_shown:
+        found.append(gaps.TOKENS_SHOWN)
     if place.gap is not None:
         found.append(gaps.lineage(place.gap))
     if redaction.surrogates_replaced:

@@ -4,8 +4,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from streams.redaction.detect import addresses
 from streams.redaction.detect.contract import Span
 from streams.redaction.detect.labels import label_ends
+from streams.redaction.detect.places import STATES
 from streams.redaction.detect.words import THINGS
 
 _AT: Final = re.compile(r"[@＠]|%40|&#(?:64|x40);", re.IGNORECASE)
@@ -24,33 +26,14 @@ _HANDLE_KEY: Final = re.compile(
     r"(?i)(?:^|[._])(?:user_?(?:id|name)|login|handle|screen_name|account_?name)$"
 )
 _HANDLE_VALUE: Final = re.compile(r"[^\W\d_]{2,24}(?:[._-][^\W\d_]{2,24}){1,3}[._-]?\d{0,8}")
-_SUFFIX: Final = (
-    r"(?:Street|St|Avenue|Ave|Drive|Dr|Road|Rd|Lane|Ln|Boulevard|Blvd|Court|Ct|Place|Pl|Way|Highway"
-    r"|Hwy|Circle|Cir|Terrace|Ter|Parkway|Pkwy|Square|Sq|Trail|Crescent|Close)"
-)
-_UNIT: Final = (
-    r"(?:Suite|Ste|Apartment|Apt|Unit|Room|Flat|Floor)\.? ?(?:No\.? ?|#)?"
+_UNIT_ALONE: Final = re.compile(
+    r"\b(?:Suite|Ste|Apartment|Apt|Unit|Room|Flat|Floor)\.? ?(?:No\.? ?|#)?"
     r"(?:\d{1,5}[A-Za-z]?|[A-Z]\d{0,4})\b"
-)
-_STREET: Final = re.compile(
-    r"\d(?<![\w.$-].)\d{0,4}[A-Za-z]?(?:-\d{1,4})? (?:[NSEW]\.? |North |South |East |West )?"
-    rf"(?:(?:[A-Z0-9][\w'.-]{{1,20}} ){{1,3}}{_SUFFIX}\b\.?|Broadway\b)(?:,? {_UNIT})?"
-)
-_UNIT_ALONE: Final = re.compile(rf"\b{_UNIT}")
-_GERMAN_STREET: Final = re.compile(
-    r"\b[A-ZÄÖÜ][A-Za-zäöüß-]{2,30}(?:straße|strasse|str\.|damm|allee|gasse|ufer)\s\d{1,4}[a-z]?\b"
-    r"(?:,\s\d{5}\b)?"
 )
 _CHINESE_STREET: Final = re.compile(
     r"(?:[\u4e00-\u9fff]{2,8}(?:省|自治区))?(?:[\u4e00-\u9fff]{2,7}市)?(?:[\u4e00-\u9fff]{1,7}[区县])?"
     r"[\u4e00-\u9fff]{1,9}?(?:路|街|道|巷|弄)\d{1,5}号(?:[\u4e00-\u9fff\dA-Za-z]{1,16}[层室楼座栋])?"
 )
-_STATES: Final = frozenset(
-    ("AL", "AK", "AZ", "AR", "CA", "CO", "CT", "DC", "DE", "FL", "GA", "HI", "IA", "ID", "IL", "IN",
-     "KS", "KY", "LA", "MA", "MD", "ME", "MI", "MN", "MO", "MS", "MT", "NC", "ND", "NE", "NH", "NJ",
-     "NM", "NV", "NY", "OH", "OK", "OR", "PA", "RI", "SC", "SD", "TN", "TX", "UT", "VA", "VT", "WA",
-     "WI", "WV", "WY")
-)  # fmt: skip
 _ZIP: Final = re.compile(r"(?P<state>[A-Z](?<!\w.)[A-Z]),? (?P<value>\d{5}(?:-\d{4})?)\b")
 _ZIP_LABELS: Final = ("zip", "postal code", "postcode", "post code", "邮编", "郵便番号")
 _ZIP_VALUE: Final = re.compile(r"[^\d\n]{0,12}(?P<value>\d{5,6}(?:-\d{4})?)\b")
@@ -123,9 +106,9 @@ _IPISH: Final = re.compile(r"(?:0x)?[0-9a-fA-F.:]+$")
 def _streets(text: str) -> Iterator[Span]:
     if not re.search(r"\d", text):
         return
-    for pattern in (_STREET, _UNIT_ALONE, _GERMAN_STREET):
-        for match in pattern.finditer(text):
-            yield Span(match.start(), match.end(), "STREET_ADDRESS", 0.8)
+    yield from addresses.find(text)
+    for match in _UNIT_ALONE.finditer(text):
+        yield Span(match.start(), match.end(), "STREET_ADDRESS", 0.8)
     if "号" in text:
         for match in _CHINESE_STREET.finditer(text):
             yield Span(match.start(), match.end(), "STREET_ADDRESS", 0.7)
@@ -134,7 +117,7 @@ def _streets(text: str) -> Iterator[Span]:
 
 def _postal_codes(text: str) -> Iterator[Span]:
     for match in _ZIP.finditer(text):
-        if match["state"] in _STATES:
+        if match["state"] in STATES:
             yield Span(*match.span("value"), "POSTAL_CODE", 0.8)
     for end in label_ends(text.lower(), _ZIP_LABELS):
         labelled = _ZIP_VALUE.match(text, end)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from inference.capture.proof import Proof
 from inference.capture.recorder import Recorder
 from inference.spool import Publisher, Spool, SpoolFullError, SpoolWriteError
 from inference.spool.assemble import Assembler
@@ -159,7 +160,7 @@ class Station:
         outcome, error_class = Outcome.COMPLETE, None
         self.ledger[step_id] = (got, False)
         try:
-            capture.head(200, [Header(name="a", value="b")], None)
+            capture.head(200, [Header(name="a", value="b")], Proof())
             for number, chunk in enumerate(chunks):
                 before_chunk(number)
                 capture.chunk(chunk)

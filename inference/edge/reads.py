@@ -3,7 +3,6 @@
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -14,11 +13,11 @@ from inference.access.keys import TRAJECTORIES
 from inference.capture.route import Route
 from inference.dialects.refusal import RefusedError, json_response
 from inference.dialects.registry import registry_answer
+from inference.spool.health import GatewayHealth
 from schemas import ids
 from schemas.errors import HeadraceError
-
-if TYPE_CHECKING:
-    from inference.gateway.app import Gateway
+from schemas.settings import Settings
+from schemas.telemetry import Metrics
 
 Handler = Callable[[web.Request, Route], Awaitable[web.StreamResponse]]
 _TRAJECTORY = "/v1/trajectories/"
@@ -28,9 +27,14 @@ _REGISTRY_TYPE = "application/vnd.schemaregistry.v1+json"
 class Reads:
     """Our own GET routes."""
 
-    def __init__(self, gateway: "Gateway", access: Access) -> None:
-        self._gateway = gateway
+    def __init__(
+        self, access: Access, settings: Settings, metrics: Metrics,
+        health: Callable[[], GatewayHealth],
+    ) -> None:  # fmt: skip
         self._access = access
+        self._settings = settings
+        self._registered = metrics.registry
+        self._judge = health
 
     def find(self, method: str, path: str) -> Handler | None:
         """The handler of one of our own GET routes."""
@@ -45,16 +49,16 @@ class Reads:
 
     async def _health(self, _request: web.Request, _route: Route) -> web.StreamResponse:
         """For whoever watches: 503 also while events only pile up in the spool."""
-        health = self._gateway.health()
+        health = self._judge()
         return json_response(200 if health.healthy else 503, asdict(health))
 
     async def _ready(self, _request: web.Request, _route: Route) -> web.StreamResponse:
         """For whoever sends calls here: a gateway takes them while Kafka is away."""
-        health = self._gateway.health()
+        health = self._judge()
         return json_response(200 if health.ready else 503, asdict(health))
 
     async def _metrics(self, _request: web.Request, _route: Route) -> web.StreamResponse:
-        text = generate_latest(self._gateway.metrics.registry)
+        text = generate_latest(self._registered)
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _registry(self, _request: web.Request, route: Route) -> web.StreamResponse:
@@ -75,7 +79,7 @@ class Reads:
         from inference.trajectories import read_trajectory
 
         try:
-            found = await read_trajectory(self._gateway.settings, key.tenant_id, trajectory_id)
+            found = await read_trajectory(self._settings, key.tenant_id, trajectory_id)
         except HeadraceError as error:
             raise RefusedError(
                 503, "store_unavailable", str(error), retry_after_seconds=2
