@@ -105,7 +105,7 @@ class GatewaySettings(Section):
     host: str = "127.0.0.1"
     port: int = 8400
     upstream: UpstreamSettings = UpstreamSettings()
-    ring: str | None = Field(None, pattern=r"^[A-Za-z0-9._-]{1,64}$")
+    ring: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     when_spool_full: Literal["block", "shed"] = "block"
     spool_max_bytes: int = Field(2 * 1024**3, ge=1024**2)
     spool_fsync: bool = False
@@ -184,6 +184,14 @@ class WorkerSettings(Section):
     num_undo: int = Field(20, ge=1)
 
 
+class PromotionSettings(Section):
+    """Who decides which version is served. `auto` accepts what a trainer proposes by itself;
+    `manual` waits for `headrace promote`.
+    """
+
+    mode: Literal["auto", "manual"] = "auto"
+
+
 class Settings(BaseSettings):
     """All of it. Services read their own section and the shared ones."""
 
@@ -210,6 +218,7 @@ class Settings(BaseSettings):
     assembly: AssemblySettings = AssemblySettings()
     sink: SinkSettings = SinkSettings()
     worker: WorkerSettings = WorkerSettings()
+    promotion: PromotionSettings = PromotionSettings()
 
     @property
     def root_secret_file(self) -> Path:

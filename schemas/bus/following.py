@@ -1,0 +1,83 @@
+"""Following topics from their beginning: what a table in memory is kept up to date with.
+
+waits for                  what unblocks it
+------------------------   ----------------------------------------------
+records                    `poll` returns after its timeout, with or without
+the broker's word          one request of bounded time, at most every 2 s, while nothing comes
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from schemas.bus.api import Bus, Received
+from schemas.errors import ConfigError, TransientError
+
+_log = structlog.get_logger("bus")
+
+#: Silence after which the broker is asked whether there is anything to read at all.
+CONFIRM_SECONDS = 2.0
+_MAX_RECORDS = 500
+
+
+class Following:
+    """Reads topics in order from their first record. Blocks; for one thread.
+
+    `as_of` tells silence from an outage: everything written until then has been returned.
+    """
+
+    def __init__(
+        self, bus: Bus, topics: Sequence[str], monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """TransientError when the broker is away, ConfigError when a topic does not exist."""
+        self._topics = topics
+        self._monotonic = monotonic
+        self._admin = bus.admin()
+        starts = {at: first for at, (first, _) in self._admin.extents(topics).items()}
+        missing = sorted(set(topics) - {topic for topic, _ in starts})
+        if missing:
+            raise ConfigError(
+                f"Topic {missing[0]} does not exist. `headrace up` creates all topics."
+            )
+        self._consumer = bus.consumer()
+        self._consumer.assign(starts)
+        self._heard_at = monotonic()
+        #: Whether the present end of every topic has been reached once.
+        self.is_caught_up = False
+        #: Monotonic time; None before the end was reached for the first time.
+        self.as_of: float | None = None
+
+    def poll(self, timeout_seconds: float) -> list[Received]:
+        """What came, in order within a topic. TransientError for topics that cannot be read."""
+        received = self._consumer.poll(_MAX_RECORDS, timeout_seconds)
+        now = self._monotonic()
+        if received:
+            self._heard_at = now
+        if not self._consumer.at_end():
+            return received
+        if received or not self.is_caught_up:
+            self.is_caught_up, self.as_of = True, now
+        elif now - self._heard_at > CONFIRM_SECONDS:
+            received = self._confirm(timeout_seconds)
+        return received
+
+    def _confirm(self, timeout_seconds: float) -> list[Received]:
+        """Ask the broker; where it answers and still nothing comes, nothing was written."""
+        asked_at = self._monotonic()
+        try:
+            self._admin.extents(self._topics)
+        except TransientError as error:
+            _log.info("following_waits_for_kafka", error=str(error))
+            return []
+        finally:
+            self._heard_at = self._monotonic()
+        received = self._consumer.poll(_MAX_RECORDS, timeout_seconds)
+        if self._consumer.at_end():
+            self.as_of = asked_at
+        return received
+
+    def close(self) -> None:
+        """Release the connections."""
+        self._consumer.close()
+        self._admin.close()
