@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from infra.local.children import EXIT_CONFIG, Backoff, ChildSpec
-from infra.local.processes import identify, signal_group, tethered
+from infra.local.processes import identify, signal_group
 from infra.local.rotating_log import RotatingLog, last_lines
 from infra.local.state import ChildState, Status
+from schemas.tether import tethered
 
 _POLL_SECONDS = 0.1
 _DRAIN_SECONDS = 2.0

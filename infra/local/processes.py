@@ -3,14 +3,14 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-_TETHER = Path(__file__).with_name("tether.py")
+from schemas.tether import tethered
+
 _POLL_SECONDS = 0.02
 
 
@@ -36,11 +36,6 @@ def identify(pid: int) -> ProcessIdentity | None:
 def is_alive(process: ProcessIdentity) -> bool:
     """True while that very process runs."""
     return identify(process.pid) == process
-
-
-def tethered(arguments: Sequence[str]) -> list[str]:
-    """The command line that runs `arguments` bound to the life of the calling process."""
-    return [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), *arguments]
 
 
 def start_tethered(

@@ -9,8 +9,17 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Sequence
 
 PR_SET_PDEATHSIG = 1
+
+
+def tethered(arguments: Sequence[str]) -> list[str]:
+    """The command line that runs `arguments` bound to the life of the calling thread.
+
+    Call it from the main thread: the kernel watches the thread that starts the child.
+    """
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *arguments]
 
 
 def main(arguments: list[str]) -> int:
