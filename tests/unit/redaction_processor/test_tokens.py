@@ -194,6 +194,32 @@ async def test_a_stream_withholds_like_a_whole_answer(redaction: Redaction) -> N
         check(await last_step(redaction, replace(call, response_body=body)))
 
 
+ROOT_HEX = "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize("parsed", [True, False])
+async def test_a_step_says_which_weights_answered(redaction: Redaction, parsed: bool) -> None:
+    path = "/v1/chat/completions" if parsed else "/v1/completions"
+    proved: dict[str, Any] = {"policy": "main", "policy_version": 7, "weights_root": ROOT_HEX}
+    call = exchange([user("hi")], said("yo"), "a", path=path, **proved)
+    model = (await last_step(redaction, call)).model_version
+    assert (model.policy, model.policy_version, model.weights_root) == ("main", 7, ROOT_HEX)
+
+
+async def test_a_root_that_is_none_is_absent(redaction: Redaction) -> None:
+    call = exchange([user("hi")], said("yo"), "a", policy=PRIVATE, weights_root=PRIVATE)
+    model = (await last_step(redaction, call)).model_version
+    assert model.weights_root is None
+    assert PRIVATE.encode() not in redaction.clean_bytes()
+
+
+async def test_what_the_client_saw_unasked_is_a_gap(redaction: Redaction) -> None:
+    call = with_tokens(exchange([user("hi")], said("yo"), "a"))
+    step = await last_step(redaction, replace(call, extras_shown=True))
+    assert gaps.TOKENS_SHOWN in step.gaps
+    assert_given(step)
+
+
 # --- published steps --------------------------------------------------------------------------
 
 
