@@ -19,6 +19,8 @@ from inference.edge.reads import Reads
 from inference.edge.server import start_server
 from inference.gateway.calls import Calls
 from inference.gateway.relay import ARRIVED_AT
+from inference.routing.follow import RouteFollower
+from inference.routing.router import Router
 from inference.spool import Publisher, Spool
 from inference.spool.assemble import Assembler
 from inference.spool.disk import Disk
@@ -27,7 +29,7 @@ from inference.upstreams.http import Upstream
 from schemas.bus import Bus
 from schemas.bus.kafka import KafkaBus
 from schemas.errors import ConfigError
-from schemas.secrets import load_root_secret
+from schemas.secrets import load_root_secret, tenant_key
 from schemas.settings import Settings
 from schemas.store import BlobStore, sync_path
 from schemas.telemetry import Metrics
@@ -49,6 +51,7 @@ class Gateway:
         gateway = settings.gateway
         self.keys = KeyFollower(bus, settings.data_dir / "run" / "gateway-keys.json")
         self.upstream = Upstream(gateway)
+        self.router = _make_router(settings, bus, root)
         self.spool = _make_spool(settings, spool_root)
         blobs = BlobStore(settings.blobs, sync=sync_path if gateway.spool_fsync else None)
         self.publisher = Publisher(
@@ -64,6 +67,7 @@ class Gateway:
             root,
             settings.training_eligible_tenants,
             self.metrics,
+            self.router,
         )
         self._doors = Doors(access, self.recorder, settings, self.metrics)
         self._reads = Reads(access, settings, self.metrics, self.health)
@@ -92,6 +96,8 @@ class Gateway:
     def start(self) -> None:
         """Start the threads."""
         self.keys.start()
+        if self.router is not None:
+            self.router.follower.start()
         self.publisher.start()
 
     def housekeeping(self) -> None:
@@ -103,7 +109,8 @@ class Gateway:
         delivered = self.publisher.caught_up_at
         if delivered is not None:
             self.spool.roll_if_read(delivered)
-        if not self.publisher.is_alive or not self.keys.is_alive:
+        routes = self.router is None or self.router.follower.is_alive
+        if not (self.publisher.is_alive and self.keys.is_alive and routes):
             _log.error("thread_ended")  # a bug; the supervisor starts a new process
             signal.raise_signal(signal.SIGTERM)
 
@@ -123,6 +130,8 @@ class Gateway:
         await self.calls.stop(_STOP_SECONDS)
         self.recorder.settle()
         await self.upstream.close()
+        if self.router is not None:
+            await asyncio.to_thread(self.router.follower.stop)
         await asyncio.to_thread(self.keys.stop)
         await asyncio.to_thread(self.publisher.stop, _STOP_SECONDS)
         self.spool.close()
@@ -137,6 +146,14 @@ async def _continue(request: web.Request) -> None:
     if request.headers.get("Expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # this was no part of the answer
+
+
+def _make_router(settings: Settings, bus: Bus, root: bytes) -> Router | None:
+    """None where calls go to the upstream."""
+    ring = settings.gateway.ring
+    if ring is None:
+        return None
+    return Router(RouteFollower(bus, settings.worker.policy, ring), tenant_key(root, "", "routing"))
 
 
 def _make_spool(settings: Settings, root: Path) -> Spool:

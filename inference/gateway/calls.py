@@ -19,9 +19,11 @@ from inference.dialects.refusal import RefusedError
 from inference.dialects.tokens import ask
 from inference.edge import paths
 from inference.gateway.relay import Relay
+from inference.routing.router import Router
 from inference.spool import SpoolFullError, SpoolWriteError
 from inference.upstreams.endings import Ending
 from inference.upstreams.http import Upstream
+from inference.upstreams.sending import Sending
 from schemas.atdp.internal import KeyRecord
 from schemas.atdp.types import Outcome
 from schemas.telemetry import Metrics
@@ -37,11 +39,12 @@ class Calls:
 
     def __init__(
         self, access: Access, recorder: Recorder, upstream: Upstream, root: bytes,
-        eligible_tenants: tuple[str, ...], metrics: Metrics,
+        eligible_tenants: tuple[str, ...], metrics: Metrics, router: Router | None = None,
     ) -> None:  # fmt: skip
         self._access = access
         self._recorder = recorder
         self._upstream = upstream
+        self._router = router
         self._root = root
         self._eligible_tenants = eligible_tenants
         self._metrics = metrics
@@ -67,9 +70,10 @@ class Calls:
             self._count(route.path, Outcome.REJECTED)
             raise spool_refusal(error) from error
         query = request.rel_url.raw_query_string
+        sending = Sending(self._upstream, self._router, route.path, query, identity.kafka_key)
         relay = Relay(
-            request, body, self._upstream.target(route.path, query), identity, capture,
-            self._upstream, lambda end, seconds: self._ended(route.path, end, seconds), asked,
+            request, body, sending, identity, capture, self._upstream,
+            lambda end, seconds: self._ended(route.path, end, seconds), asked,
         )  # fmt: skip
         return await self._run(relay)
 

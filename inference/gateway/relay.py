@@ -14,7 +14,6 @@ from collections.abc import Callable
 import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
-from yarl import URL
 
 from inference.capture import headers
 from inference.capture.identity import Identity
@@ -24,7 +23,8 @@ from inference.dialects.errors import error_body
 from inference.dialects.tokens import Asked, View, view_of
 from inference.spool import SpoolWriteError
 from inference.upstreams.endings import COMPLETE, LEFT, STOPPED, Ending, ending_of
-from inference.upstreams.http import StaleConnectionError, Upstream
+from inference.upstreams.http import Upstream
+from inference.upstreams.sending import Sending
 from schemas.atdp.types import TrajectorySource
 
 _STEP = f"{headers.OURS}step-id"
@@ -51,7 +51,7 @@ class Relay:
         self,
         request: web.Request,
         body: bytes,
-        target: URL,
+        sending: Sending,
         identity: Identity,
         capture: Capture,
         upstream: Upstream,
@@ -62,14 +62,13 @@ class Relay:
         self._body = body if asked is None else asked.body
         self._asked = asked
         self._view: View | None = None
-        self._target = target
+        self._sending = sending
         self._identity = identity
         self._capture = capture
         self._upstream = upstream
         self._on_end = on_end
         self._arrived_at = request[ARRIVED_AT]
         self._upstream_seconds = 0.0
-        self._attempts = 1
         self._response: web.StreamResponse | None = None
         self._overhead_seconds: float | None = None
         self._drain_until: float | None = None
@@ -109,8 +108,9 @@ class Relay:
             answered = self._response is not None
             failed = ending not in (COMPLETE, LEFT)
             status = ending.status if failed and not answered else None
+            attempts = self._sending.num_attempts
             self._capture.extras_shown = self._view is not None and self._view.has_shown
-            self._capture.end(ending.outcome, ending.error_class, self._attempts, status)
+            self._capture.end(ending.outcome, ending.error_class, attempts, status)
             self._on_end(ending, self._overhead_seconds)
         return self._finish(ending)
 
@@ -138,16 +138,10 @@ class Relay:
                 await self._release(b"", is_last=True)
 
     async def _open(self) -> aiohttp.ClientResponse:
-        """Send the request. A kept-alive connection that turns out dead is tried once again."""
+        """Send the request."""
         pairs = list(self._request.headers.items())
         pairs = pairs if self._asked is None else headers.unencoded(pairs)
-        try:
-            return await self._upstream.send(self._request.method, self._target, pairs, self._body)
-        except StaleConnectionError:
-            self._attempts = 2
-            return await self._upstream.send_fresh(
-                self._request.method, self._target, pairs, self._body
-            )
+        return await self._sending.open(self._request.method, pairs, self._body)
 
     async def _begin_answer(
         self, answer: aiohttp.ClientResponse, pairs: headers.Pairs, proof: Proof
@@ -189,8 +183,10 @@ class Relay:
     def _finish(self, ending: Ending) -> web.StreamResponse:
         if self._response is None:
             added = {_STEP: self._identity.step_id}
+            if ending.retry_after_seconds is not None:
+                added["Retry-After"] = str(ending.retry_after_seconds)
             body = error_body(
-                self._target.path, ending.status, ending.error_class or "", ending.message
+                self._sending.path, ending.status, ending.error_class or "", ending.message
             )
             return web.Response(
                 status=ending.status, body=body, content_type="application/json", headers=added

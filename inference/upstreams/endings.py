@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
+from inference.routing.router import NoWorkerError
 from inference.spool import SpoolWriteError
 from schemas.atdp.types import Outcome
 
@@ -16,6 +17,7 @@ class Ending:
     error_class: str | None = None
     status: int = 502
     message: str = ""
+    retry_after_seconds: int | None = None
 
 
 COMPLETE = Ending(Outcome.COMPLETE)
@@ -42,12 +44,19 @@ _BROKEN = Ending(
     Outcome.UPSTREAM_ERROR, "connection_broken", 502,
     "The upstream's connection broke before it had answered. Try again.",
 )  # fmt: skip
+_NO_WORKER = Ending(
+    Outcome.UPSTREAM_ERROR, "no_worker", 503,
+    "No worker of the ring can answer with a version that it has proved. Try again soon; "
+    "`headrace workers` shows them and why.", retry_after_seconds=2,
+)  # fmt: skip
 
 
 def ending_of(error: BaseException) -> Ending:
     """The ending that a failure means."""
     if isinstance(error, SpoolWriteError):
         return _SPOOL
+    if isinstance(error, NoWorkerError):
+        return _NO_WORKER
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return _CONNECT_SLOW
     if isinstance(error, TimeoutError):

@@ -29,7 +29,7 @@ class Upstream:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
-        self._base = URL(settings.upstream.url.rstrip("/").removesuffix("/v1"), encoded=True)
+        self._base = _base(settings.upstream.url)
         self._api_key = _read_key(settings)
         self._pooled = self._session(force_close=False)
         self._fresh = self._session(force_close=True)
@@ -39,10 +39,11 @@ class Upstream:
         """True when clients' `Authorization` and `x-api-key` are ours to read."""
         return self._api_key is not None
 
-    def target(self, path: str, query: str) -> URL:
-        """The upstream's URL of a path, nothing of it re-encoded."""
+    def target(self, path: str, query: str, address: str | None = None) -> URL:
+        """The URL of a path at the upstream, or at `address`; nothing of it re-encoded."""
+        base = self._base if address is None else _base(address)
         query = f"?{query}" if query else ""
-        return URL(f"{str(self._base).rstrip('/')}{path}{query}", encoded=True)
+        return URL(f"{base}{path}{query}", encoded=True)
 
     def _session(self, *, force_close: bool) -> aiohttp.ClientSession:
         # No limit of its own: each connection of a client holds at most one to the upstream.
@@ -113,6 +114,11 @@ class Upstream:
 async def _note_reuse(_session: Any, context: SimpleNamespace, _params: Any) -> None:
     if context.trace_request_ctx is not None:
         context.trace_request_ctx.is_reused = True
+
+
+def _base(url: str) -> str:
+    """An address without the `/v1` that people add, as it is common elsewhere."""
+    return str(URL(url.rstrip("/").removesuffix("/v1"), encoded=True)).rstrip("/")
 
 
 def _read_key(settings: GatewaySettings) -> str | None:

@@ -1,0 +1,41 @@
+"""Chooses workers for calls, and remembers for a moment who did not answer."""
+
+import asyncio
+import time
+
+from inference.routing.follow import RouteFollower
+from inference.routing.table import Worker
+
+#: How long a call waits for a worker while none may get it. A worker that moves to another version
+#: is between the two for a few milliseconds.
+HOLD_SECONDS = 2.0
+#: How long a worker that did not answer comes last.
+AVOID_SECONDS = 5.0
+_POLL_SECONDS = 0.02
+
+
+class NoWorkerError(ConnectionError):
+    """No worker of the ring may get a call, or none of them answers."""
+
+
+class Router:
+    """Belongs to the event loop. `key` is a secret, so that nobody can compute who gets a trial."""
+
+    def __init__(self, follower: RouteFollower, key: bytes) -> None:
+        self.follower = follower
+        self._key = key
+        self._failed_at: dict[str, float] = {}
+
+    async def workers(self, call: bytes) -> list[Worker]:
+        """The workers for a call, the best first. NoWorkerError after waiting for one in vain."""
+        deadline = time.monotonic() + HOLD_SECONDS
+        while not (found := self.follower.routes.candidates(self._key, call)):
+            if time.monotonic() > deadline:
+                raise NoWorkerError
+            await asyncio.sleep(_POLL_SECONDS)
+        avoided = time.monotonic() - AVOID_SECONDS
+        return sorted(found, key=lambda w: self._failed_at.get(w.worker_id, 0.0) > avoided)
+
+    def failed(self, worker: Worker) -> None:
+        """A worker did not answer."""
+        self._failed_at[worker.worker_id] = time.monotonic()

@@ -1,0 +1,54 @@
+"""One request on its way: to the upstream, or to the first worker of a ring that answers.
+
+The next worker is tried only while not a byte of an answer has come, so a client sees one answer
+and the record tells of one call, with the number of tries.
+"""
+
+import aiohttp
+from yarl import URL
+
+from inference.capture import headers
+from inference.routing.router import NoWorkerError, Router
+from inference.upstreams.http import StaleConnectionError, Upstream
+
+#: Nothing came back: the connection was refused, or broke before an answer began.
+_UNANSWERED = (
+    aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ServerDisconnectedError,
+    aiohttp.ClientOSError,
+)  # fmt: skip
+
+
+class Sending:
+    """Not for several calls. `call` is what all calls of a trajectory share."""
+
+    def __init__(
+        self, upstream: Upstream, router: Router | None, path: str, query: str, call: bytes
+    ) -> None:
+        self.path = path
+        self.num_attempts = 0
+        self._upstream, self._router = upstream, router
+        self._query, self._call = query, call
+
+    async def open(self, method: str, pairs: headers.Pairs, body: bytes) -> aiohttp.ClientResponse:
+        """The beginning of the answer. NoWorkerError where calls go to a ring and none answers."""
+        if self._router is None:
+            target = self._upstream.target(self.path, self._query)
+            return await self._send(method, target, pairs, body)
+        for worker in await self._router.workers(self._call):
+            target = self._upstream.target(self.path, self._query, worker.address)
+            try:
+                return await self._send(method, target, pairs, body)
+            except _UNANSWERED:
+                self._router.failed(worker)
+        raise NoWorkerError
+
+    async def _send(
+        self, method: str, target: URL, pairs: headers.Pairs, body: bytes
+    ) -> aiohttp.ClientResponse:
+        """A kept-alive connection that turns out dead is tried once again."""
+        self.num_attempts += 1
+        try:
+            return await self._upstream.send(method, target, pairs, body)
+        except StaleConnectionError:
+            self.num_attempts += 1
+            return await self._upstream.send_fresh(method, target, pairs, body)
