@@ -175,7 +175,7 @@ class WorkerSettings(Section):
     address: str | None = None
     python: Path | None = None
     engine_args: tuple[str, ...] = ()
-    kv_cache_gib: float = Field(1.0, gt=0)
+    kv_cache_gib: int = Field(1, ge=1)
     num_threads: int = Field(1, ge=1)
     pause_mode: Literal["wait", "keep", "abort"] = "wait"
     heartbeat_seconds: float = Field(2.0, gt=0)

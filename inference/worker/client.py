@@ -1,0 +1,121 @@
+"""What the worker asks its engine, over loopback HTTP. Blocks; for one thread.
+
+EngineError says that the engine did not do what it was asked; whether it did half of it is not
+known.
+"""
+
+import http.client
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from inference.worker.engine.middleware import PREFIX, SECRET_HEADER
+from inference.worker.engine.patch_file import Values
+
+_REQUEST_SECONDS = 60.0
+#: The server closes connections that are idle for 5 s.
+_HTTP_OK = 200
+
+
+class EngineError(Exception):
+    """The engine is away, or answered with an error."""
+
+
+class EngineClient:
+    """The engine behind one port. `changes` of `Values` are what `patch_file` writes."""
+
+    def __init__(self, port: int, secret: str) -> None:
+        self._port, self._secret = port, secret
+
+    def is_healthy(self) -> bool:
+        """Whether it answers at all."""
+        try:
+            self._ask("GET", "/health", seconds=2.0)
+        except EngineError:
+            return False
+        return True
+
+    def bind(self, layout: Path) -> str | None:
+        """Let it find the tensors of a layout file; what is wrong, if anything."""
+        answers = self._rpc("headrace_bind", [str(layout)])
+        return next((a["error"] for a in answers if a.get("error")), None)
+
+    def digests(self, names: Collection[str] | None = None) -> dict[str, bytes]:
+        """XXH3-128 of the engine's own tensors, of these or of all."""
+        chosen = json.dumps(None if names is None else sorted(names))
+        (answer,) = self._rpc("headrace_digests", [chosen])
+        return {name: bytes.fromhex(digest) for name, digest in answer.items()}
+
+    def progress(self) -> dict[str, int]:
+        """Request → tokens produced so far."""
+        (answer,) = self._rpc("headrace_progress", [])
+        return dict(answer)
+
+    def write(self, patch: Path, fail_after: int | None = None) -> None:
+        """Let it write a patch file in place."""
+        info: dict[str, Any] = {"path": str(patch)}
+        if fail_after is not None:
+            info["fail_after"] = fail_after
+        self._ask("POST", "/start_weight_update")
+        self._ask("POST", "/update_weights", {"update_info": info})
+        self._ask("POST", "/finish_weight_update", {})
+
+    def hold(self, seconds: float) -> bool:
+        """Let no request in and wait for those inside; False, and no hold, when it takes longer."""
+        asked = {"seconds": seconds}
+        return bool(self._ask("POST", PREFIX + "hold", asked, seconds + 5.0)["held"])
+
+    def release(self) -> None:
+        """Let requests in again."""
+        self._ask("POST", PREFIX + "release", {})
+
+    def pause(self) -> None:
+        """Let requests under way stand still."""
+        self._ask("POST", "/pause?mode=keep&clear_cache=false")
+
+    def resume(self) -> None:
+        """Let them go on."""
+        self._ask("POST", "/resume")
+
+    def drop_cache(self, *, running: bool) -> bool:
+        """Forget what was computed with other weights; False while requests need it.
+
+        With `running` those under way compute it anew.
+        """
+        flag = "true" if running else "false"
+        answer = self._ask("POST", f"/reset_prefix_cache?reset_running_requests={flag}")
+        return bool(answer["success"])
+
+    def label(self, label: dict[str, Any], progress: dict[str, int] | None = None) -> None:
+        """Let answers carry this from now on: the fields of the middleware's `Label`."""
+        self._ask("POST", PREFIX + "label", {"label": label, "progress": progress})
+
+    def state(self) -> dict[str, Any]:
+        """What the middleware says of itself."""
+        return self._ask("POST", PREFIX + "state", {})
+
+    def _rpc(self, method: str, arguments: list[str]) -> list[dict[str, Any]]:
+        answer = self._ask("POST", "/collective_rpc", {"method": method, "args": arguments})
+        results: list[dict[str, Any]] = answer["results"]
+        return results
+
+    def _ask(
+        self, method: str, path: str, body: Any = None, seconds: float = _REQUEST_SECONDS
+    ) -> dict[str, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=seconds)
+        headers = {SECRET_HEADER: self._secret, "content-type": "application/json"}
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+            content = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise EngineError(f"{path} failed ({type(error).__name__})") from None
+        finally:
+            connection.close()
+        if response.status != _HTTP_OK:
+            raise EngineError(f"{path} was answered {response.status}")
+        return dict(json.loads(content)) if content else {}
+
+
+__all__ = ["EngineClient", "EngineError", "Values"]

@@ -1,0 +1,1 @@
+"""What runs inside vLLM: writing weights in place, reading them back, labelling answers."""

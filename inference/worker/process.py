@@ -1,0 +1,106 @@
+"""The engine's process: its command line, its environment, its beginning and its end."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from inference.worker.engine.middleware import SECRET_VARIABLE
+from inference.worker.engine.plugin import BACKEND
+from schemas.tether import tethered
+
+_GRACE_SECONDS = 10.0
+#: Of ours the engine sees none, and it keeps compiled code: without that each start takes a minute.
+_NOT_PASSED_ON = ("HEADRACE_", "PYTHONDONTWRITEBYTECODE", "PYTHONHOME")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCommand:
+    """How vLLM is started."""
+
+    python: Path
+    model: Path
+    served_model_name: str
+    host: str
+    port: int
+    site: Path
+    secret: str
+    kv_cache_gib: int
+    num_threads: int
+    engine_args: tuple[str, ...] = ()
+
+    def arguments(self) -> list[str]:
+        """The command line. What is given as `engine_args` comes last and so wins."""
+        return [
+            str(self.python), "-m", "vllm.entrypoints.openai.api_server",
+            "--model", str(self.model),
+            "--served-model-name", self.served_model_name,
+            "--host", self.host,
+            "--port", str(self.port),
+            "--enforce-eager",
+            "--max-num-seqs", "16",
+            "--logprobs-mode", "processed_logprobs",
+            "--weight-transfer-config", f'{{"backend":"{BACKEND}"}}',
+            "--worker-extension-cls", "inference.worker.engine.transfer.Readback",
+            "--middleware", "inference.worker.engine.middleware.LabelMiddleware",
+            "--disable-uvicorn-access-log",
+            *self.engine_args,
+        ]  # fmt: skip
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """Its environment: nothing is fetched or reported, one thread where nothing is said."""
+        kept = {name: value for name, value in base.items() if not name.startswith(_NOT_PASSED_ON)}
+        return {
+            **kept,
+            "PYTHONPATH": str(self.site),
+            "PYTHONSAFEPATH": "1",
+            "VLLM_SERVER_DEV_MODE": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "DO_NOT_TRACK": "1",
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_CPU_KVCACHE_SPACE": f"{self.kv_cache_gib}",
+            "OMP_NUM_THREADS": str(self.num_threads),
+            "VLLM_LOGGING_LEVEL": "WARNING",
+            SECRET_VARIABLE: self.secret,
+        }
+
+
+class EngineProcess:
+    """A running vLLM, in a group of its own, that dies with the thread that started it."""
+
+    def __init__(self, command: EngineCommand, log: Path) -> None:
+        """Start it. Call from the main thread."""
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                tethered(command.arguments()),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=command.environment(os.environ),
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is that of its group."""
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
+    def stop(self) -> None:
+        """End it and all it has started: SIGTERM, after a while SIGKILL."""
+        if self._process.poll() is None:
+            self._signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_GRACE_SECONDS)
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
