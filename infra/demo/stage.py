@@ -112,17 +112,23 @@ def _launched(data_dir: Path, upstream_port: int, progress: Progress, ports: Por
     progress.begin("starting Kafka, ClickHouse, gateway and processors", None)
     launch(settings, ports or free_stack_ports(settings), lambda _child: None)
     progress.end()
-    progress.begin("making keys", None)
     settings = find_settings(data_dir)
+    url = f"http://{settings.gateway.host}:{settings.gateway.port}"
+    return stage_of(settings, url, progress)
+
+
+def stage_of(settings: Settings, gateway_url: str, progress: Progress) -> Stage:
+    """A stage on a deployment that runs: two new keys, known to the gateway. The URL ends before
+    `/v1`."""
+    progress.begin("making keys", None)
     bus = KafkaBus.from_settings(settings.kafka)
     agent_key, agent_record = make_key(TENANT, ("capture",), agent_id="demo-agent")
     feedback_key, feedback_record = make_key(TENANT, ("feedback:write",), rater_id="demo-rater")
     for record in (agent_record, feedback_record):
         publish_key(bus, record)
-    url = f"http://{settings.gateway.host}:{settings.gateway.port}"
-    _wait_for_key(url, feedback_key)
+    _wait_for_key(gateway_url, feedback_key)
     progress.end()
-    return Stage(settings, bus, Target(url, agent_key, feedback_key))
+    return Stage(settings, bus, Target(gateway_url, agent_key, feedback_key))
 
 
 def free_stack_ports(settings: Settings) -> Ports:
