@@ -2,11 +2,47 @@
 
 import fcntl
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from schemas.errors import ConfigError
+
+_POLL_SECONDS = 0.2
+
+
+@contextmanager
+def in_turn(
+    path: Path, what: str, within_seconds: float, say: Callable[[str], None]
+) -> Iterator[None]:
+    """Hold the lock for the length of the block; others that make the same thing wait for it.
+
+    `say` is told that it waits. ConfigError where the other process does not finish in time.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, deadline, told = _open(path), time.monotonic() + within_seconds, False
+    try:
+        while not _taken(handle):
+            if not told:
+                say(f"another process makes {what}; waiting for it")
+                told = True
+            if time.monotonic() > deadline:
+                raise ConfigError(
+                    f"Another process holds {path} and does not finish. End it and try again."
+                )
+            time.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextmanager
