@@ -36,7 +36,7 @@ COLUMNS = {
 COMMANDS = {
     "up", "down", "status", "doctor", "logs", "demo", "publish", "feedback", "show", "topics",
     "tail", "dead-letters", "query", "migrate", "replay", "reconcile",
-    "export", "keys",
+    "export", "keys", "versions", "promote", "rollback", "workers",
 }  # fmt: skip
 REASONS = {
     "undecodable", "unknown_schema", "wrong_type", "not_finite", "oversized", "unknown_tenant",
