@@ -2,18 +2,26 @@
 
 import asyncio
 import time
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from infra.cli.options import DataDir
+from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from infra.local.state import ChildState, StackState
 
 _COLORS = {"ready": typer.colors.GREEN, "done": typer.colors.GREEN, "failed": typer.colors.RED}
 _FOLLOW_POLL_SECONDS = 0.3
+
+
+class Extra(StrEnum):
+    """What `up` can add to the stack."""
+
+    MODEL = "model"
 
 
 def register(app: typer.Typer) -> None:
@@ -34,6 +42,20 @@ def up(
     gateway_port: Annotated[
         int | None, typer.Option(min=1, max=65_535, help="Default: setting gateway.port.")
     ] = None,
+    extras: Annotated[
+        list[Extra] | None,
+        typer.Option("--with", help="Serve a model on this machine behind the gateway."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Checkpoint folder, GGUF file or hub name; default: setting worker.model, else "
+            "SmolLM2-135M-Instruct."
+        ),
+    ] = None,
+    worker_port: Annotated[
+        int | None, typer.Option(min=1, max=65_535, help="Default: setting worker.port.")
+    ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(help="Start only this process; several times for several."),
@@ -41,25 +63,34 @@ def up(
 ) -> None:
     """Start Kafka, ClickHouse, the gateway and the processors; stop them with Ctrl-C.
 
-    Example: headrace up --detach --data-dir /var/lib/headrace
+    With `--with model` a small language model answers behind the gateway, on the CPU. Its first
+    start makes an environment for vLLM in the cache (6 GB, about a minute).
+
+    Example: headrace up --detach --with model
     """
     from infra.local.launch import launch
+    from infra.local.serving import ensure_served
     from infra.local.stack import Ports, make_plan, prepare_data_dir
     from infra.local.supervisor import Supervisor
     from schemas.settings import load_settings
 
     settings = load_settings(**({"data_dir": data_dir} if data_dir else {}))
     ports = Ports.from_settings(
-        settings, kafka=kafka_port, clickhouse=clickhouse_port, gateway=gateway_port
-    )
+        settings, kafka=kafka_port, clickhouse=clickhouse_port, gateway=gateway_port,
+        worker=worker_port,
+    )  # fmt: skip
+    if model is not None and not extras:
+        raise ConfigError("--model says which model to serve. Add --with model.")
     typer.echo(f"headrace starts in {settings.data_dir.absolute()}")
+    served = ensure_served(settings, model, typer.echo) if extras else None
     if detach:
-        _print_ready(launch(settings, ports, _print_change, only or ()), detached=True)
+        state = launch(settings, ports, _print_change, only or (), served)
+        _print_ready(state, detached=True)
         return
     prepare_data_dir(settings)
 
     async def run() -> None:
-        supervisor = Supervisor(make_plan(settings, ports, only or ()), _print_change)
+        supervisor = Supervisor(make_plan(settings, ports, only or (), served), _print_change)
         await supervisor.run(lambda state: _print_ready(state, detached=False))
 
     asyncio.run(run())
@@ -93,7 +124,6 @@ def logs(
     Example: headrace logs redaction --follow
     """
     from infra.local.rotating_log import last_lines
-    from schemas.errors import ConfigError
 
     directory = _directory(data_dir) / "logs"
     found = sorted(directory.glob("*.log"))

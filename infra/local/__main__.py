@@ -5,6 +5,7 @@ import asyncio
 import sys
 from pathlib import Path
 
+from infra.local.serving import ensure_served
 from infra.local.stack import Ports, make_plan, prepare_data_dir
 from infra.local.state import ChildState, StackState
 from infra.local.supervisor import Supervisor
@@ -19,6 +20,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--kafka-port", type=int)
     parser.add_argument("--clickhouse-port", type=int)
     parser.add_argument("--gateway-port", type=int)
+    parser.add_argument("--worker-port", type=int)
+    parser.add_argument("--with", action="append", default=[], choices=["model"], dest="extras")
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args(arguments)
     try:
@@ -36,9 +39,11 @@ async def _run(options: argparse.Namespace) -> None:
         kafka=options.kafka_port,
         clickhouse=options.clickhouse_port,
         gateway=options.gateway_port,
+        worker=options.worker_port,
     )
+    served = ensure_served(settings, None, _say) if "model" in options.extras else None
     prepare_data_dir(settings)
-    supervisor = Supervisor(make_plan(settings, ports, options.only), _report)
+    supervisor = Supervisor(make_plan(settings, ports, options.only, served), _report)
     await supervisor.run(_report_ready)
 
 

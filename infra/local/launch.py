@@ -11,6 +11,7 @@ from pathlib import Path
 from infra.local.control import ask, not_running
 from infra.local.processes import ProcessIdentity, identify, is_alive
 from infra.local.rotating_log import last_lines
+from infra.local.serving import Served
 from infra.local.stack import Ports, prepare_data_dir
 from infra.local.state import ChildState, StackState, is_owned, read_state
 from schemas.errors import ConfigError
@@ -19,7 +20,7 @@ from schemas.settings import Settings, load_settings
 _POLL_SECONDS = 0.1
 _START_SECONDS = 1200.0
 _STOP_SECONDS = 120.0
-_SECTIONS = ("kafka", "clickhouse", "gateway")
+_SECTIONS = ("kafka", "clickhouse", "gateway", "worker")
 
 
 def launch(
@@ -27,6 +28,7 @@ def launch(
     ports: Ports,
     on_change: Callable[[ChildState], None],
     only: Collection[str] = (),
+    served: Served | None = None,
 ) -> StackState:
     """Start the stack in a process of its own and return when all of it is ready.
 
@@ -40,12 +42,15 @@ def launch(
     log.parent.mkdir(exist_ok=True, mode=0o700)
     command = [sys.executable, "-m", "infra.local", *ports.as_options()]
     command += ["--data-dir", str(data_dir), *(f"--only={name}" for name in only)]
+    command += ["--with=model"] if served is not None else []
+    environment = {**os.environ, **(served.settings() if served is not None else {})}
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            env=environment,
             start_new_session=True,
         )
     # The supervisor outlives this call; whoever stays around reaps it when it ends.

@@ -2,6 +2,7 @@
 
     kafka ──▶ topics ──▶ gateway, redaction, assembly
       clickhouse ──────▶ sink
+                          worker, promotion   (with a model)
 
 Kafka and ClickHouse are started only where settings name no other. Everything a client needs to
 find the stack is in its endpoints, which are settings under their environment names.
@@ -15,6 +16,7 @@ from pathlib import Path
 from infra.local.children import ChildSpec, FileProbe, HttpProbe, KafkaProbe, Port
 from infra.local.passwords import ensure_password
 from infra.local.ports import alternative_to, is_free
+from infra.local.serving import Served, serving_children, serving_endpoints
 from infra.local.state import run_dir
 from infra.local.supervisor import Plan
 from schemas import topics
@@ -37,6 +39,7 @@ class Ports:
     kafka_controller: int = 9093
     clickhouse: int = 8123
     gateway: int = 8400
+    worker: int = 8500
     #: /metrics and /health of redaction, assembly and sink.
     processors: tuple[int, ...] = (8401, 8402, 8403)
 
@@ -46,6 +49,7 @@ class Ports:
             f"--kafka-port={self.kafka}",
             f"--clickhouse-port={self.clickhouse}",
             f"--gateway-port={self.gateway}",
+            f"--worker-port={self.worker}",
         ]
 
     @classmethod
@@ -56,6 +60,7 @@ class Ports:
         kafka: int | None = None,
         clickhouse: int | None = None,
         gateway: int | None = None,
+        worker: int | None = None,
     ) -> "Ports":
         """Ports named on the command line, else those of the settings."""
         kafka_port = kafka or cls.kafka
@@ -65,12 +70,15 @@ class Ports:
             controller = alternative_to(controller)
         clickhouse_port = clickhouse or settings.clickhouse.port
         gateway_port = gateway or settings.gateway.port
-        taken = {kafka_port, controller, clickhouse_port, gateway_port}
+        worker_port = worker or settings.worker.port
+        taken = {kafka_port, controller, clickhouse_port, gateway_port, worker_port}
         processors: list[int] = []
         for _ in _PROCESSORS:  # next to the gateway, so that a scraper's list is short
             last = processors[-1] if processors else gateway_port
             processors.append(alternative_to(last, avoid=frozenset({*taken, *processors})))
-        return cls(kafka_port, controller, clickhouse_port, gateway_port, tuple(processors))
+        return cls(
+            kafka_port, controller, clickhouse_port, gateway_port, worker_port, tuple(processors)
+        )
 
 
 def uses_local_kafka(settings: Settings) -> bool:
@@ -83,21 +91,34 @@ def uses_local_clickhouse(settings: Settings) -> bool:
     return "host" not in settings.clickhouse.model_fields_set
 
 
-def make_plan(settings: Settings, ports: Ports, only: Collection[str] = ()) -> Plan:
-    """The whole stack, or only the named children; what they need is then assumed to run."""
+def make_plan(
+    settings: Settings, ports: Ports, only: Collection[str] = (), served: Served | None = None
+) -> Plan:
+    """The whole stack, or only the named children; what they need is then assumed to run.
+
+    With `served` a worker serves that model behind the gateway.
+    """
     data_dir = settings.data_dir.absolute()
     endpoints = _endpoints(settings, ports, data_dir)
+    if served is not None:
+        endpoints |= serving_endpoints(settings, served, ports.worker)
     children = []
     if uses_local_kafka(settings):
         children.append(_kafka(data_dir, ports))
     if uses_local_clickhouse(settings):
         children.append(_clickhouse(data_dir, ports))
     names = {child.name for child in children}
-    children += _services(endpoints, settings, ports, names)
+    environment = {**endpoints, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+    children += _services(environment, settings, ports, names)
+    if served is not None:
+        children += serving_children(environment, data_dir, ports.worker)
     if only:
         kept = [child for child in children if child.name in only]
         children = [replace(c, after=[need for need in c.after if need in only]) for c in kept]
-    return Plan(data_dir, children, endpoints, _urls(settings, endpoints))
+    urls = _urls(settings, endpoints)
+    if served is not None:
+        urls["model"] = served.name
+    return Plan(data_dir, children, endpoints, urls)
 
 
 def prepare_data_dir(settings: Settings) -> None:
@@ -168,9 +189,8 @@ def _clickhouse(data_dir: Path, ports: Ports) -> ChildSpec:
 
 
 def _services(
-    endpoints: Mapping[str, str], settings: Settings, ports: Ports, local: Collection[str]
+    environment: Mapping[str, str], settings: Settings, ports: Ports, local: Collection[str]
 ) -> list[ChildSpec]:
-    environment = {**endpoints, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
     create_topics = ChildSpec(
         name="topics",
         command=[sys.executable, "-m", "infra.local.topics"],
@@ -192,7 +212,7 @@ def _services(
         ChildSpec(
             name=name,
             command=[sys.executable, "-m", group],
-            probe=FileProbe(run_dir(Path(endpoints["HEADRACE_DATA_DIR"])) / f"{group}.ready"),
+            probe=FileProbe(run_dir(Path(environment["HEADRACE_DATA_DIR"])) / f"{group}.ready"),
             after=["topics", *(n for n in ("clickhouse",) if n in local and name == "sink")],
             environment={**named, "HEADRACE_METRICS_PORT": str(port)},
             ports=(Port(port, f"metrics of {name}", "--gateway-port"),),

@@ -1,0 +1,84 @@
+"""What `--with model` adds to the stack: a worker that serves a model, and who decides its version.
+
+worker (vLLM on CPU) ◀── gateway, which routes by the worker's ring
+promotion            ──▶ what the ring serves
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.local.children import ChildSpec, FileProbe, Port
+from infra.local.engine import ensure_engine
+from infra.local.model import ensure_model
+from infra.local.state import run_dir
+from schemas import topics
+from schemas.settings import Settings
+
+_LOOPBACK = "127.0.0.1"
+_WORKER = "inference.worker"
+#: An engine imports torch, reads the weights and warms up; on a busy machine that takes minutes.
+_WORKER_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Served:
+    """The model of a local worker: where it lies, what clients call it, what runs it."""
+
+    folder: Path
+    name: str
+    python: Path
+
+    def settings(self) -> dict[str, str]:
+        """The same as settings of the worker, under their environment names."""
+        return {
+            "HEADRACE_WORKER__MODEL": str(self.folder),
+            "HEADRACE_WORKER__SERVED_MODEL_NAME": self.name,
+            "HEADRACE_WORKER__PYTHON": str(self.python),
+        }
+
+
+def ensure_served(settings: Settings, model: str | None, say: Callable[[str], None]) -> Served:
+    """The model and the engine, made where they are not there yet. ConfigError, see `say`.
+
+    `model` wins over the setting `worker.model`; without either the packaged model is served.
+    """
+    python = ensure_engine(settings.worker.python, say)
+    found = ensure_model(model or settings.worker.model, python, say)
+    return Served(found.folder, settings.worker.served_model_name or found.name, python)
+
+
+def serving_endpoints(settings: Settings, served: Served, port: int) -> dict[str, str]:
+    """Settings that the gateway and clients of the stack need to find the worker."""
+    ring = settings.gateway.ring or settings.worker.rings[0]
+    return {
+        "HEADRACE_GATEWAY__RING": ring,
+        "HEADRACE_WORKER__POLICY": settings.worker.policy,
+        "HEADRACE_WORKER__PORT": str(port),
+        **served.settings(),
+    }
+
+
+def serving_children(environment: Mapping[str, str], data_dir: Path, port: int) -> list[ChildSpec]:
+    """The worker and the promotion."""
+    run = run_dir(data_dir)
+    return [
+        ChildSpec(
+            name="promotion",
+            command=[sys.executable, "-m", topics.PROMOTION],
+            probe=FileProbe(run / f"{topics.PROMOTION}.ready"),
+            after=["topics"],
+            environment=environment,
+        ),
+        ChildSpec(
+            name="worker",
+            command=[sys.executable, "-m", _WORKER],
+            probe=FileProbe(run / f"{_WORKER}.ready"),
+            after=["topics"],
+            environment=environment,
+            ports=(Port(port, "the worker", "--worker-port"),),
+            ready_within_seconds=_WORKER_SECONDS,
+            stop_grace_seconds=30.0,
+        ),
+    ]

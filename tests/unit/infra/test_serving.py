@@ -1,0 +1,118 @@
+"""What a model adds to the stack, and which models there are."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from infra.local.model import ensure_model
+from infra.local.serving import Served, ensure_served
+from infra.local.stack import Ports, make_plan
+from schemas.errors import ConfigError
+from schemas.settings import Settings
+
+SERVED = Served(Path("/models/small"), "small", Path("/engine/bin/python"))
+
+
+def plan(served: Served | None, **settings: object) -> dict[str, object]:
+    made = make_plan(Settings.model_validate(settings), Ports(worker=23_500), (), served)
+    return {"children": {c.name: c for c in made.children}, **made.endpoints, **made.urls}
+
+
+def test_without_a_model_there_is_no_worker_and_no_ring() -> None:
+    made = plan(None)
+    assert "worker" not in made["children"]  # type: ignore[operator]
+    assert "HEADRACE_GATEWAY__RING" not in made
+
+
+def test_a_model_brings_a_worker_and_a_gateway_that_routes_to_it() -> None:
+    made = plan(SERVED, worker={"rings": ["blue", "green"], "policy": "mine"})
+    children = made["children"]
+    assert {"worker", "promotion", "gateway"} <= children.keys()  # type: ignore[attr-defined]
+    environment = children["worker"].environment  # type: ignore[index]
+    assert environment["HEADRACE_WORKER__MODEL"] == "/models/small"
+    assert environment["HEADRACE_WORKER__PORT"] == "23500"
+    for child in ("gateway", "worker"):
+        assert children[child].environment["HEADRACE_GATEWAY__RING"] == "blue"  # type: ignore[index]
+        assert children[child].environment["HEADRACE_WORKER__POLICY"] == "mine"  # type: ignore[index]
+    assert made["model"] == "small"
+
+
+def test_ports_travel_as_options() -> None:
+    assert "--worker-port=23500" in Ports(worker=23_500).as_options()
+    assert Ports.from_settings(Settings(), worker=23_501).worker == 23_501
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def python_that(tmp_path: Path, does: str) -> Path:
+    """A program in the place of the engine's python. Its arguments: -c, script, and ours."""
+    file = tmp_path / "python"
+    file.write_text(f"#!/bin/sh\n{does}\n")
+    file.chmod(0o700)
+    return file
+
+
+def test_a_gguf_file_becomes_a_checkpoint_once(cache: Path, tmp_path: Path) -> None:
+    python = python_that(tmp_path, 'mkdir "$5" && echo {} > "$5/config.json"')
+    (tmp_path / "small.gguf").write_bytes(b"GGUF")
+    said: list[str] = []
+    first = ensure_model(str(tmp_path / "small.gguf"), python, said.append)
+    assert (first.name, first.folder.is_relative_to(cache)) == ("small", True)
+    assert (first.folder / "config.json").is_file()
+    assert any("checkpoint" in line for line in said)
+    said.clear()
+    assert ensure_model(str(tmp_path / "small.gguf"), python, said.append) == first
+    assert said == []
+
+
+def test_a_conversion_that_fails_leaves_nothing(cache: Path, tmp_path: Path) -> None:
+    python = python_that(tmp_path, 'mkdir "$5"; echo "no such format" >&2; exit 1')
+    (tmp_path / "odd.gguf").write_bytes(b"GGUF")
+    with pytest.raises(ConfigError, match=r"no such format.*--model"):
+        ensure_model(str(tmp_path / "odd.gguf"), python, print)
+    assert [file.suffix for file in (cache / "headrace").iterdir()] == [".lock"]
+
+
+def test_a_folder_is_served_as_it_is_under_a_name_that_can_be_set(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    python = python_that(tmp_path, "exit 1")
+    with pytest.raises(ConfigError, match=r"config\.json"):
+        ensure_model(str(tmp_path / "mine"), python, print)
+    (tmp_path / "mine" / "config.json").write_text("{}")
+    named = Settings.model_validate(
+        {"worker": {"python": python, "served_model_name": "other", "model": str(tmp_path)}}
+    )
+    served = ensure_served(named, str(tmp_path / "mine"), print)
+    assert served == Served((tmp_path / "mine").absolute(), "other", python)
+
+
+@pytest.mark.parametrize("wanted", ["absent", "/absent/model", "./a", "a/b/c"])
+def test_what_is_no_model_is_said(wanted: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="neither a folder, nor a GGUF file"):
+        ensure_model(wanted, python_that(tmp_path, "exit 1"), print)
+
+
+def test_a_model_of_the_hub_lies_where_the_engine_says(tmp_path: Path) -> None:
+    python = python_that(tmp_path, 'echo noise; echo "/hub/$3"')
+    found = ensure_model("owner/small", python, print)
+    assert (found.folder, found.name) == (Path("/hub/owner/small"), "small")
+
+
+def test_the_command_line_says_what_goes_together(tmp_path: Path) -> None:
+    command = [
+        str(Path(sys.executable).with_name("headrace")),
+        "up",
+        "--model",
+        "owner/small",
+        "-d",
+        str(tmp_path),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Add --with model" in done.stderr
