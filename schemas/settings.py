@@ -192,6 +192,17 @@ class PromotionSettings(Section):
     mode: Literal["auto", "manual"] = "auto"
 
 
+class TracingSettings(Section):
+    """OpenTelemetry traces of the services' own work; off without `otlp_url`.
+
+    `otlp_url` is a collector's OTLP/HTTP address. `share` of the calls begin a trace; what belongs
+    to a traced call is traced in every service that has `otlp_url` set.
+    """
+
+    otlp_url: str | None = None
+    share: float = Field(1.0, ge=0, le=1)
+
+
 class Settings(BaseSettings):
     """All of it. Services read their own section and the shared ones."""
 
@@ -219,6 +230,7 @@ class Settings(BaseSettings):
     sink: SinkSettings = SinkSettings()
     worker: WorkerSettings = WorkerSettings()
     promotion: PromotionSettings = PromotionSettings()
+    tracing: TracingSettings = TracingSettings()
 
     @property
     def root_secret_file(self) -> Path:

@@ -33,6 +33,7 @@ from schemas.secrets import load_root_secret, tenant_key
 from schemas.settings import Settings
 from schemas.store import BlobStore, sync_path
 from schemas.telemetry import Metrics
+from schemas.tracing import make_tracing
 
 _log = structlog.get_logger("gateway")
 
@@ -57,6 +58,7 @@ class Gateway:
         self.publisher = Publisher(
             self.spool, spool_root, lambda: bus.producer("inference.gateway"),
             Assembler(blobs, settings.kafka.max_record_bytes), self.metrics,
+            make_tracing("inference.gateway", settings.tracing),
         )  # fmt: skip
         access = Access(self.keys, reads_credentials=self.upstream.has_own_credential)
         self.recorder = Recorder(self.spool, gateway.when_spool_full, self.metrics)

@@ -19,6 +19,7 @@ import structlog
 from inference.spool.assemble import Assembler
 from inference.spool.folder import SpoolFolder, others
 from inference.spool.source import Event, Source
+from inference.spool.tracing import CallTraces
 from inference.spool.writer import Spool, SpoolWriteError
 from schemas import codec, ids, topics
 from schemas.atdp.internal import DeadLetter
@@ -26,6 +27,7 @@ from schemas.atdp.types import Coordinates
 from schemas.bus import Delivery, Producer, Record
 from schemas.errors import HeadraceError, PermanentError, Reason, TransientError
 from schemas.telemetry import Metrics
+from schemas.tracing import Tracing
 
 _log = structlog.get_logger("spool")
 
@@ -62,7 +64,9 @@ class Publisher:
         make_producer: Callable[[], Producer],
         assembler: Assembler,
         metrics: Metrics,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._traces = CallTraces(tracing)
         self._spool = spool
         self._root = root
         self._make_producer = make_producer
@@ -227,9 +231,10 @@ class Publisher:
     def _record(self, job: _Job) -> Record:
         if job.refused is not None:
             return _dead_letter(job)
-        return self._assembler.record(
+        record = self._assembler.record(
             job.event, job.source.payload, refused_as_oversized=job.oversized
         )
+        return self._traces.marked(job.event.exchange_id, record)
 
     def _reporter(self, job: _Job) -> Callable[[Delivery], None]:
         def report(delivery: Delivery) -> None:
@@ -255,6 +260,7 @@ class Publisher:
             self._pause_until = 0.0  # what was refused before follows at once
             self.progressed_at = time.monotonic()
             delivered.setdefault(id(job.source), []).append(job.event)
+            self._traces.delivered(job.event.exchange_id)
             self._count("dead_lettered" if job.refused else "delivered")
         for source in self._sources:
             source.done(delivered.get(id(source), ()))

@@ -23,6 +23,7 @@ from schemas.codec import encode
 from schemas.errors import HeadraceError, PermanentError, QuarantineError, Reason
 from schemas.ids import derive_id
 from schemas.telemetry import Metrics
+from schemas.tracing import carried
 from streams.runtime.crashes import CrashLedger
 
 log = structlog.get_logger()
@@ -260,7 +261,7 @@ class RecordLane:
             self._hold(record, effects, batch)
             return False
         batch.release(where)
-        batch.outputs.extend(effects.outputs)
+        batch.outputs.extend(carried(record.headers, effects.outputs))
         for key, value in effects.state:
             batch.state[record.partition, key] = value
             # the changelog keeps the order of the last writes: rows that name others come last

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import structlog
 from schemas.bus import Position, Received
 from schemas.errors import TransientError
 from schemas.telemetry import Metrics
+from schemas.tracing import Tracing, traced
 
 log = structlog.get_logger()
 
@@ -52,8 +54,10 @@ class Pump:
         linger_seconds: float,
         idle_seconds: float = 0.25,
         logical: Callable[[str], str] = str,
+        tracing: Tracing | None = None,
     ) -> None:
         """`logical` gives the registry's name of a topic of the stream."""
+        self._tracing = tracing
         self._logical = logical
         self._group = group
         self._lane = lane
@@ -85,11 +89,29 @@ class Pump:
         while True:
             batch = await self._take()
             with self._metrics.histogram("headrace_batch_seconds", group=self._group).time():
+                began_ns = time.time_ns()
                 finished = await self._process(batch)
+                self._tell(finished, began_ns)
                 # A record taken away meanwhile is its new owner's to acknowledge.
                 self._finished.update(set(map(_coordinates, finished)) & self._events.keys())
                 for event in self._acknowledgeable():
                     await self._acknowledge(event)
+
+    def _tell(self, finished: Sequence[Received], began_ns: int) -> None:
+        """A span for each record that somebody wants traced."""
+        if self._tracing is None:
+            return
+        times = began_ns, time.time_ns()
+        for record in finished:
+            traceparent = traced(record.headers)
+            if traceparent is not None:
+                attributes: dict[str, str | int] = {
+                    "messaging.destination.name": record.topic,
+                    "messaging.destination.partition.id": str(record.partition),
+                    "messaging.kafka.offset": record.offset,
+                    "messaging.batch.message_count": len(finished),
+                }
+                self._tracing.tell("process", "consumer", traceparent, times, attributes)
 
     def _acknowledgeable(self) -> list[Any]:
         """Events of finished records with nothing unfinished before them on their partition.

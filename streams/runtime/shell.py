@@ -26,6 +26,7 @@ from schemas.clock import SystemClock
 from schemas.errors import ConfigError, Reason, TransientError
 from schemas.settings import Settings, load_settings
 from schemas.telemetry import Metrics, configure_logging
+from schemas.tracing import make_tracing
 from streams.runtime.crashes import CrashLedger
 from streams.runtime.door import open_door
 from streams.runtime.gaps import GapRecorder, OnGap
@@ -86,6 +87,7 @@ class Shell:
         # Processors write what their topics take, whatever gateways keep their records to.
         largest = max(topic.max_bytes for topic in topics.all_topics())
         self._access = KafkaAccess.from_settings(settings.kafka)
+        self._tracing = make_tracing(group, settings.tracing)
         bus = KafkaBus(self._access, largest + 64 * 1024)
         self.context = Context(
             settings,
@@ -154,6 +156,7 @@ class Shell:
             metrics=self.context.metrics,
             max_batch=max_batch,
             linger_seconds=linger_seconds,
+            tracing=self._tracing,
         )
         self._pumps.append((pump, inputs))
         topic = self.app.topic(
