@@ -124,7 +124,11 @@ class GatewaySettings(Section):
 
 
 class RedactionSettings(Section):
-    """How private data is found and how long a call may wait for the call before it."""
+    """How private data is found and how long a call may wait for the call before it.
+
+    A call waits for what arrives at the broker within `hold_seconds`, however far behind the
+    worker is (ADR 0014).
+    """
 
     tier: Literal["regex", "presidio"] = "presidio"
     language: str = "en"

@@ -171,7 +171,10 @@ def _make_spool(settings: Settings, root: Path) -> Spool:
 
 async def serve(settings: Settings, bus: Bus | None = None) -> int:
     """Run until SIGINT or SIGTERM."""
-    gateway = Gateway(settings, bus or KafkaBus.from_settings(settings.kafka))
+    # What waits is in the spool, so nothing is given up, and calls reach Kafka in their order.
+    gateway = Gateway(
+        settings, bus or KafkaBus.from_settings(settings.kafka, delivery_timeout_seconds=None)
+    )
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,8 +1,10 @@
 """The thread that brings the spool to Kafka.
 
-It waits for delivery reports before anything is deleted. Whatever the broker refuses for a while
-is sent again with a growing pause; a record that is too large goes out as a claim check. While
-the disk refuses what the publisher writes itself, that waits and the rest goes on.
+It waits for delivery reports before anything is deleted, and for as long as Kafka is away: a
+producer that gave records up one by one would let younger ones past them. Whatever the broker
+refuses for a while is sent again with a growing pause; a record that is too large goes out as a
+claim check. While the disk refuses what the publisher writes itself, that waits and the rest goes
+on.
 """
 
 import queue
@@ -39,7 +41,9 @@ _ROUND_SECONDS = 0.02
 _ADOPT_SECONDS = 15.0
 _MAX_PAUSE_SECONDS = 5.0
 _DISK_PAUSE_SECONDS = 1.0
-#: Longer than the producer's own delivery timeout: a report that is missing then never comes.
+#: Kafka is said to take nothing once no report came for so long.
+_SILENT_SECONDS = 10.0
+#: A report that others have been coming past for so long never comes.
 _REPORT_SECONDS = 150.0
 
 
@@ -50,7 +54,6 @@ class _Job:
     oversized: bool = False
     refused: Reason | None = None
     was_aside: bool = False
-    sent_at: float = 0.0
     read_at: float = field(default_factory=time.monotonic)
 
 
@@ -98,6 +101,9 @@ class Publisher:
         #: last took one, or none waited. Read by other threads.
         self.oldest_at: float | None = None
         self.progressed_at = time.monotonic()
+        #: The oldest in flight, and when the first report of another one came past it.
+        self._passed: _Job | None = None
+        self._passed_since = 0.0
 
     def start(self) -> None:
         """Start the thread."""
@@ -130,6 +136,7 @@ class Publisher:
             self._tidy()
             self._forget_finished()
             self._note_waiting()
+            self._note_silence(producer)
             self.caught_up_at = None if self.num_waiting else self._sources[0].caught_up_at
             if not progressed:
                 self._spool.wake.wait(_IDLE_SECONDS)
@@ -146,6 +153,16 @@ class Publisher:
         self.oldest_at = min((job.read_at for job in fronts), default=None)
         if self.oldest_at is None:
             self.progressed_at = time.monotonic()
+
+    def _note_silence(self, producer: Producer) -> None:
+        """Whether Kafka takes nothing, and why; records that wait in the producer do not fail."""
+        if not self._in_flight or time.monotonic() - self.progressed_at < _SILENT_SECONDS:
+            return
+        why = producer.trouble()
+        if self.is_delivering is not False:
+            _log.warning("spool_waits", error=why, backlog_bytes=self._spool.backlog_bytes)
+        self.is_delivering = False
+        self.waits_for = why or self.waits_for
 
     def _may_go_on(self) -> bool:
         idle = self.caught_up_at == self._spool.position and len(self._sources) == 1
@@ -197,7 +214,6 @@ class Publisher:
             except HeadraceError as error:
                 self._refused(job, error)
                 continue
-            job.sent_at = time.monotonic()
             self._in_flight[job.event.exchange_id] = job
             self._in_flight_bytes += job.event.num_bytes
             progressed = True
@@ -259,6 +275,7 @@ class Publisher:
             self._pause_seconds, self.is_delivering, self.waits_for = 0.0, True, ""
             self._pause_until = 0.0  # what was refused before follows at once
             self.progressed_at = time.monotonic()
+            self._note_passed()
             delivered.setdefault(id(job.source), []).append(job.event)
             self._traces.delivered(job.event.exchange_id)
             self._count("dead_lettered" if job.refused else "delivered")
@@ -266,6 +283,11 @@ class Publisher:
             source.done(delivered.get(id(source), ()))
         self._resend_lost()
         return progressed
+
+    def _note_passed(self) -> None:
+        oldest = next(iter(self._in_flight.values()), None)
+        if oldest is not self._passed:
+            self._passed, self._passed_since = oldest, self.progressed_at
 
     def _tidy(self) -> None:
         """Note what is delivered and delete files; where the disk refuses, again after a pause."""
@@ -294,12 +316,14 @@ class Publisher:
         self._metrics.counter("headrace_spool_refused", what=what).inc()
 
     def _resend_lost(self) -> None:
-        oldest = next(iter(self._in_flight.values()), None)
-        while oldest is not None and oldest.sent_at + _REPORT_SECONDS < time.monotonic():
-            del self._in_flight[oldest.event.exchange_id]
-            self._in_flight_bytes -= oldest.event.num_bytes
-            self._refused(oldest, TransientError("no delivery report"))
-            oldest = next(iter(self._in_flight.values()), None)
+        """Send again what got no report while those of others kept coming."""
+        lost, since = self._passed, self._passed_since
+        if lost is None or self.progressed_at - since <= _REPORT_SECONDS:
+            return
+        self._passed = None
+        if self._in_flight.pop(lost.event.exchange_id, None) is not None:
+            self._in_flight_bytes -= lost.event.num_bytes
+            self._refused(lost, TransientError("no delivery report"))
 
     def _refused(self, job: _Job, error: HeadraceError) -> None:
         """Decide what comes next for a record that was not taken."""

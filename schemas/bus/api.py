@@ -76,6 +76,10 @@ class Producer(Protocol):
     def flush(self, timeout_seconds: float) -> int:
         """Wait for reports; the number of records still without one."""
 
+    def trouble(self) -> str:
+        """Why records may be waiting: what the client was last refused for since the last report
+        of a success, in words. Empty where nothing is known."""
+
     def close(self) -> None: ...
 
 

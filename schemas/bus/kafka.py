@@ -30,10 +30,14 @@ class KafkaBus:
         access: KafkaAccess | str,
         max_record_bytes: int = 1_048_576,
         *,
-        delivery_timeout_seconds: float = 120.0,
+        delivery_timeout_seconds: float | None = 120.0,
         request_seconds: float = 15.0,
         transaction_seconds: float = 40.0,
     ) -> None:
+        """A record that no broker took for `delivery_timeout_seconds` is reported as failed while
+        younger ones of its key may still be taken: whoever sends it again then changes the order.
+        With None nothing is given up and records of a key stay in their order for good, at the
+        price of a report that comes as late as the broker."""
         self._access = KafkaAccess(access) if isinstance(access, str) else access
         self._max_record_bytes = max_record_bytes
         self._delivery_timeout_seconds = delivery_timeout_seconds
@@ -51,7 +55,8 @@ class KafkaBus:
     def producer(self, client_id: str, *, compress: bool = True) -> "KafkaProducer":
         limits: dict[str, Any] = {
             "message.max.bytes": self._max_record_bytes,
-            "delivery.timeout.ms": int(self._delivery_timeout_seconds * 1000),
+            # to librdkafka 0 means without end
+            "delivery.timeout.ms": int((self._delivery_timeout_seconds or 0) * 1000),
         }
         if not compress:
             limits["compression.type"] = "none"
@@ -177,6 +182,9 @@ class KafkaProducer:
         except KafkaException as error:
             self._note_fatal(producer, error)
             return len(producer)
+
+    def trouble(self) -> str:
+        return self._refusals.trouble()
 
     def close(self) -> None:
         self.flush(_CLOSE_SECONDS)

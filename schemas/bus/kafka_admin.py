@@ -250,4 +250,7 @@ def _config(topic: Topic) -> dict[str, str]:
     config = {"cleanup.policy": topic.cleanup, "max.message.bytes": str(topic.max_bytes)}
     if topic.cleanup != "compact":
         config["retention.ms"] = str(int(topic.retention_hours * _HOUR_MS))
+        # The broker's clock, not the producers': theirs may be wrong, and then retention deleted
+        # what had just come, or the broker refused what is dated an hour ahead.
+        config["message.timestamp.type"] = "LogAppendTime"
     return config

@@ -35,6 +35,7 @@ class Refusals:
         self._access = access
         self._sentence: str | None = None
         self._hint = ""
+        self._last = ""
 
     def config(self) -> dict[str, Any]:
         """Configuration of one client that reports here."""
@@ -45,9 +46,13 @@ class Refusals:
         """True once the cluster refused the credentials, or we its certificate."""
         return self._sentence is not None
 
+    def trouble(self) -> str:
+        """What the client was told on the side since the cluster last answered."""
+        return self._sentence or (f"{self._last}{self._hint}" if self._last else "")
+
     def forget(self) -> None:
         """The cluster answered: what was refused before is so no more."""
-        self._sentence, self._hint = None, ""
+        self._sentence, self._hint, self._last = None, "", ""
 
     def of_delivery(self, error: Any) -> HeadraceError:
         """The outcome for a record that was not delivered: worth another try for all but rights
@@ -71,6 +76,7 @@ class Refusals:
 
     def _note(self, error: Any) -> None:
         code, text = error.code(), str(error.str())
+        self._last = str(translate(error))
         if code == KafkaError._AUTHENTICATION:
             self._sentence = (
                 f"Kafka at {self._access.bootstrap_servers} refuses the user "

@@ -92,6 +92,9 @@ class MemoryProducer:
     def flush(self, timeout_seconds: float) -> int:  # noqa: ARG002 - the port's signature
         return 0
 
+    def trouble(self) -> str:
+        return ""
+
     def close(self) -> None:
         """Nothing to release."""
 

@@ -25,6 +25,7 @@ from schemas.ids import derive_id
 from schemas.telemetry import Metrics
 from schemas.tracing import carried
 from streams.runtime.crashes import CrashLedger
+from streams.runtime.holds import Held, Holds, LogEnds
 
 log = structlog.get_logger()
 
@@ -54,7 +55,8 @@ class Effects:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The record waits for another one with the same key, for at most `seconds`."""
+    """The record waits for another one with the same key that arrives within `seconds`: see
+    `streams.runtime.holds`."""
 
     seconds: float
 
@@ -84,29 +86,19 @@ class Processor(Protocol):
 
 
 @dataclass(slots=True)
-class _Held:
-    record: Received
-    until: float
-
-    @property
-    def num_bytes(self) -> int:
-        return len(self.record.key or b"") + len(self.record.value or b"")
-
-
-@dataclass(slots=True)
 class _Batch:
     """What one batch has gathered; applied to the lane only after everything is durable."""
 
     outputs: list[Record] = field(default_factory=list)
     state: OrderedDict[tuple[int, str], bytes | None] = field(default_factory=OrderedDict)
     finished: list[Received] = field(default_factory=list)
-    held: OrderedDict[tuple[str, int, int], _Held] = field(default_factory=OrderedDict)
+    held: OrderedDict[tuple[str, int, int], Held] = field(default_factory=OrderedDict)
     held_bytes: int = 0
 
     def __post_init__(self) -> None:
         self.held_bytes = sum(held.num_bytes for held in self.held.values())
 
-    def hold(self, held: _Held) -> None:
+    def hold(self, held: Held) -> None:
         """A record that is held already keeps its place and its end."""
         if self.held.setdefault(coordinates(held.record), held) is held:
             self.held_bytes += held.num_bytes
@@ -154,6 +146,7 @@ class RecordLane:
         crashes: CrashLedger,
         clock: Clock,
         metrics: Metrics,
+        log_ends: LogEnds,
         max_held: int = 10_000,
         max_held_bytes: int = MAX_HELD_BYTES,
         decides_once: bool = False,
@@ -173,7 +166,8 @@ class RecordLane:
         self._metrics = metrics
         self._max_held = max_held
         self._max_held_bytes = max_held_bytes
-        self._held: OrderedDict[tuple[str, int, int], _Held] = OrderedDict()
+        self._held: OrderedDict[tuple[str, int, int], Held] = OrderedDict()
+        self._holds = Holds(log_ends)
         #: Held records and their bytes, as last told to the gauges.
         self._told = (0, 0)
         #: Partitions that were taken away while a batch was under way.
@@ -183,6 +177,7 @@ class RecordLane:
         """Handle `records` and what is overdue; the records that may be acknowledged now."""
         self._revoked.clear()
         batch = _Batch(held=OrderedDict(self._held))
+        self._holds.read(records, self._clock.monotonic())
         for record in records:
             await self._offer(record, batch)
             await asyncio.sleep(0)  # heartbeats run between records, however long one takes
@@ -204,6 +199,7 @@ class RecordLane:
     def forget(self, topic: str, partition: int) -> None:
         """Another worker owns the partition now and sees its unacknowledged records again."""
         self._revoked.add((topic, partition))
+        self._holds.forget((topic, partition))
         for key in [k for k in self._held if k[:2] == (topic, partition)]:
             del self._held[key]
 
@@ -224,11 +220,13 @@ class RecordLane:
     async def _release_overdue(self, batch: _Batch, num_at_most: int) -> None:
         """End the holds that ran out, and the first ones while the bounds are exceeded."""
         now = self._clock.monotonic()
+        await self._holds.look(batch.held.values(), now)
         num_ended = 0
         for where, held in list(batch.held.items()):
             if num_ended == num_at_most:
                 return
-            if where in batch.held and (held.until <= now or self._holds_too_much(batch)):
+            is_over = self._holds.is_over(held, now) or self._holds_too_much(batch)
+            if where in batch.held and is_over:
                 num_ended += 1
                 self._metrics.counter("headrace_hold_expired").inc()
                 self._handle(held.record, batch, overdue=True)
@@ -275,7 +273,7 @@ class RecordLane:
             raise PermanentError(Reason.BUG)
 
     def _hold(self, record: Received, hold: Hold, batch: _Batch) -> None:
-        batch.hold(_Held(record, self._clock.monotonic() + hold.seconds))
+        batch.hold(Held(record, hold.seconds, self._clock.monotonic() + hold.seconds))
 
     def _quarantine(self, record: Received, error: QuarantineError) -> Record:
         self._metrics.counter("headrace_quarantined", reason=error.reason.value).inc()

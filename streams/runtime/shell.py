@@ -31,6 +31,7 @@ from streams.runtime.crashes import CrashLedger
 from streams.runtime.door import open_door
 from streams.runtime.gaps import GapRecorder, OnGap
 from streams.runtime.health import HealthWatch
+from streams.runtime.holds import BusLogEnds
 from streams.runtime.lane import Processor, RecordLane
 from streams.runtime.pump import Lane, Pump
 from streams.runtime.replays import ReplayMark, read_replay_mark
@@ -139,6 +140,7 @@ class Shell:
             crashes=self.context.crashes,
             clock=SystemClock(),
             metrics=self.context.metrics,
+            log_ends=BusLogEnds(self.context.bus.admin()),
             max_held=max_held,
             decides_once=decides_once,
         )

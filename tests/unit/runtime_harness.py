@@ -13,6 +13,7 @@ from schemas.codec import decode
 from schemas.telemetry import Metrics
 from streams.runtime import Processor, RecordLane
 from streams.runtime.crashes import CrashLedger
+from streams.runtime.holds import BusLogEnds
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -56,6 +57,7 @@ def lane_over(bus: MemoryBus, processor: Processor, folder: Path, **options: Any
         "crashes": CrashLedger(folder / "crashes.json"),
         "clock": ManualClock(START),
         "metrics": Metrics(),
+        "log_ends": BusLogEnds(bus.admin()),
     }
     return RecordLane(**{**arguments, **options})
 

@@ -69,6 +69,9 @@ class Killing:
     def flush(self, timeout_seconds: float) -> int:
         return self._inner.flush(timeout_seconds)
 
+    def trouble(self) -> str:
+        return self._inner.trouble()
+
     def close(self) -> None:
         self._inner.close()
 

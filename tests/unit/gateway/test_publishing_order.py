@@ -1,11 +1,14 @@
-"""What a dead process left is published before what comes now."""
+"""What a dead process left comes before what comes now; what got no report is sent again."""
 
 import os
 import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from inference.spool import Publisher, Spool
+from inference.spool import publisher as publisher_module
 from inference.spool.assemble import Assembler
 from inference.spool.disk import Disk
 from inference.spool.frames import Kind, with_key
@@ -87,6 +90,9 @@ class TimingOut:
     def flush(self, timeout_seconds: float) -> int:  # noqa: ARG002 - the port's signature
         return 0
 
+    def trouble(self) -> str:
+        return ""
+
     def close(self) -> None:
         """Nothing to close."""
 
@@ -110,3 +116,54 @@ def test_what_timed_out_follows_at_once_and_in_its_order(tmp_path: Path) -> None
     assert time.monotonic() - began < 3.0
     publisher.stop(5.0)
     assert producer.taken == [*values[10:], *values[:10]]
+
+
+class Forgetting:
+    """A producer that reports everything but the first record."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+
+    def send(self, record: Record, on_delivery: OnDelivery) -> None:
+        self.values.append(record.value or b"")
+        if len(self.values) > 1:
+            on_delivery(Delivery(record.topic, 0, len(self.values)))
+
+    def flush(self, timeout_seconds: float) -> int:  # noqa: ARG002 - the port's signature
+        return 1
+
+    def trouble(self) -> str:
+        return "somebody forgets"
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def test_a_record_whose_report_others_come_past_is_sent_again_and_one_in_an_outage_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher_module, "_REPORT_SECONDS", 0.2)
+    monkeypatch.setattr(publisher_module, "_SILENT_SECONDS", 0.2)
+    spool = Spool(tmp_path / "spool", max_bytes=64 * 1024**2, disk=Disk())
+    producer, pause = Forgetting(), threading.Event()
+    blobs = BlobStore((tmp_path / "blobs").absolute().as_uri())
+    publisher = Publisher(
+        spool, tmp_path / "spool", lambda: producer, Assembler(blobs, 900_000), Metrics()
+    )
+    publisher.start()
+    fill(spool, b"first", range(1))
+    began = time.monotonic()
+    while publisher.is_delivering is None and time.monotonic() < began + MAX_SECONDS:
+        pause.wait(0.05)
+    assert publisher.is_delivering is False
+    assert publisher.waits_for == "somebody forgets"
+    pause.wait(1.0)  # several times as long as a report may take, and nobody gets any
+    assert len(producer.values) == 1
+    for number in range(1, 1_000):
+        fill(spool, b"more", range(number, number + 1))
+        if publisher.num_waiting == 0 and number > 1:
+            break
+        pause.wait(0.05)
+    publisher.stop(5.0)
+    assert publisher.num_waiting == 0
+    assert len(producer.values) == number + 2  # the first one twice, the others once

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from schemas import topics
 from schemas.bus import Delivery, Producer, Received, Record
 from schemas.bus.api import OnDelivery
-from schemas.bus.memory import MemoryBus
+from schemas.bus.memory import MemoryBus, MemoryProducer
 from schemas.clock import ManualClock
 from schemas.errors import (
     ConfigError,
@@ -91,6 +91,9 @@ class Failing:
 
     def flush(self, timeout_seconds: float) -> int:
         return self._inner.flush(timeout_seconds)
+
+    def trouble(self) -> str:
+        return self._inner.trouble()
 
     def close(self) -> None:
         self._inner.close()
@@ -473,20 +476,16 @@ async def test_a_decision_that_depends_on_time_is_durable_before_it_is_seen(tmp_
     bus = memory_bus()
     order: list[str] = []
 
-    class Watching:
+    class Watching(MemoryProducer):
         def send(self, record: Record, on_delivery: OnDelivery) -> None:
             order.append(record.topic)
-            bus.producer("test").send(record, on_delivery)
-
-        def flush(self, timeout_seconds: float) -> int:  # noqa: ARG002 - the port
-            return 0
-
-        def close(self) -> None:
-            """Nothing to release."""
+            super().send(record, on_delivery)
 
     for decides_once in (True, False):
         order.clear()
-        lane = lane_over(bus, Appending(), tmp_path, producer=Watching(), decides_once=decides_once)
+        lane = lane_over(
+            bus, Appending(), tmp_path, producer=Watching(bus), decides_once=decides_once
+        )
         await lane.process([record(0)])
         assert order == ([CHANGELOG, OUT] if decides_once else [OUT, CHANGELOG])
 
