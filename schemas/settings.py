@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.errors import ConfigError
@@ -128,13 +128,21 @@ class RedactionSettings(Section):
 
     A call waits for what arrives at the broker within `hold_seconds`, however far behind the
     worker is (ADR 0014).
+
+    `tier` trades time for names: `regex` finds what has a form, `fast` adds names by lists,
+    `accurate` adds a model (`presidio`, its name of old, means the same).
     """
 
-    tier: Literal["regex", "presidio"] = "presidio"
+    tier: Literal["regex", "fast", "accurate"] = "accurate"
     language: str = "en"
     hold_seconds: float = Field(5.0, ge=0)
     max_held_events: int = Field(10_000, ge=1)
     cache_bytes: int = Field(128 * 1024**2, ge=0)
+
+    @field_validator("tier", mode="before")
+    @classmethod
+    def _renamed(cls, value: object) -> object:
+        return "accurate" if value == "presidio" else value
 
 
 class AssemblySettings(Section):
@@ -159,13 +167,16 @@ class WorkerSettings(Section):
     """A process that serves one policy with vLLM and follows its versions.
 
     `model` is a Hugging Face checkpoint folder, or a hub name; versions of the policy have the
-    same tensors. `rings` are the rings of workers that it belongs to; it follows the first that
-    has an assignment. `python` is the interpreter of an environment with vLLM; without it one is
-    made in the cache. `engine_args` are given to vLLM as they are.
+    same tensors. Of `rings` it follows the first that has an assignment. `python` is the
+    interpreter of an environment with vLLM; without it the worker's own is used where vLLM is
+    installed. `engine_args` are given to vLLM as they are. `address` is the base URL under which
+    gateways reach it, where that is not host and port.
 
-    `pause_mode` says what becomes of answers under way while weights are written. `wait`: they
-    are finished first, so that each answer has one version. `keep`: they stand still and go on
-    with the new weights. `abort`: they end.
+    `pause_mode` says what becomes of answers under way when weights are written. `wait`: they are
+    finished first, at most for `pause_wait_seconds`, while new requests wait, so each answer has
+    one version. `keep`: they stand still, and go on with the new weights.
+
+    The last `num_undo` versions can be taken back without reading anything again.
     """
 
     id: str | None = Field(None, pattern=r"^[A-Za-z0-9._-]{1,64}$")
@@ -175,16 +186,15 @@ class WorkerSettings(Section):
     served_model_name: str | None = None
     host: str = "127.0.0.1"
     port: int = Field(8500, ge=1, le=65_535)
-    #: Base URL under which gateways reach it, where that is not host and port.
     address: str | None = None
     python: Path | None = None
     engine_args: tuple[str, ...] = ()
     kv_cache_gib: int = Field(1, ge=1)
     num_threads: int = Field(1, ge=1)
-    pause_mode: Literal["wait", "keep", "abort"] = "wait"
+    pause_mode: Literal["wait", "keep"] = "wait"
+    pause_wait_seconds: float = Field(120.0, gt=0)
     heartbeat_seconds: float = Field(2.0, gt=0)
     start_seconds: float = Field(300.0, gt=0)
-    #: Versions that can be taken back without reading anything again.
     num_undo: int = Field(20, ge=1)
 
 

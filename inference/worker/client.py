@@ -6,24 +6,19 @@ known.
 
 import http.client
 import json
-from collections.abc import Collection
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from inference.worker.engine.middleware import PREFIX, SECRET_HEADER
-from inference.worker.engine.patch_file import Values
+from inference.worker.update import EngineError
 
 _REQUEST_SECONDS = 60.0
-#: The server closes connections that are idle for 5 s.
 _HTTP_OK = 200
 
 
-class EngineError(Exception):
-    """The engine is away, or answered with an error."""
-
-
 class EngineClient:
-    """The engine behind one port. `changes` of `Values` are what `patch_file` writes."""
+    """The engine behind one port."""
 
     def __init__(self, port: int, secret: str) -> None:
         self._port, self._secret = port, secret
@@ -41,7 +36,7 @@ class EngineClient:
         answers = self._rpc("headrace_bind", [str(layout)])
         return next((a["error"] for a in answers if a.get("error")), None)
 
-    def digests(self, names: Collection[str] | None = None) -> dict[str, bytes]:
+    def digests(self, names: Sequence[str] | None = None) -> dict[str, bytes]:
         """XXH3-128 of the engine's own tensors, of these or of all."""
         chosen = json.dumps(None if names is None else sorted(names))
         (answer,) = self._rpc("headrace_digests", [chosen])
@@ -61,9 +56,12 @@ class EngineClient:
         self._ask("POST", "/update_weights", {"update_info": info})
         self._ask("POST", "/finish_weight_update", {})
 
-    def hold(self, seconds: float) -> bool:
-        """Let no request in and wait for those inside; False, and no hold, when it takes longer."""
-        asked = {"seconds": seconds}
+    def hold(self, seconds: float, *, drain: bool = True) -> bool:
+        """Let no request in and wait for those inside; False, and no hold, when it takes longer.
+
+        Without `drain` all are let in as before; they only learn that the weights will change.
+        """
+        asked = {"seconds": seconds, "drain": drain}
         return bool(self._ask("POST", PREFIX + "hold", asked, seconds + 5.0)["held"])
 
     def release(self) -> None:
@@ -87,9 +85,9 @@ class EngineClient:
         answer = self._ask("POST", f"/reset_prefix_cache?reset_running_requests={flag}")
         return bool(answer["success"])
 
-    def label(self, label: dict[str, Any], progress: dict[str, int] | None = None) -> None:
+    def label(self, label: Mapping[str, object], progress: dict[str, int] | None = None) -> None:
         """Let answers carry this from now on: the fields of the middleware's `Label`."""
-        self._ask("POST", PREFIX + "label", {"label": label, "progress": progress})
+        self._ask("POST", PREFIX + "label", {"label": dict(label), "progress": progress})
 
     def state(self) -> dict[str, Any]:
         """What the middleware says of itself."""
@@ -116,6 +114,3 @@ class EngineClient:
         if response.status != _HTTP_OK:
             raise EngineError(f"{path} was answered {response.status}")
         return dict(json.loads(content)) if content else {}
-
-
-__all__ = ["EngineClient", "EngineError", "Values"]

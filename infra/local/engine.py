@@ -124,3 +124,18 @@ def _run(arguments: list[str]) -> None:
     done = uv(arguments)
     if done.returncode != 0:
         raise ConfigError(f"The engine environment could not be made: {last_words(done)}")
+
+
+def main() -> int:
+    """Make the environment where it is not there yet, and print its python."""
+    try:
+        python = ensure_engine(None, lambda text: print(text, file=sys.stderr))  # noqa: T201
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(f"{python}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,7 +12,6 @@ import asyncio
 import hmac
 import json
 import os
-import time
 import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
@@ -61,6 +60,8 @@ class Flight:
     """A request under way, and the versions that answered it from which token on."""
 
     spans: list[tuple[int, Label]] = field(default_factory=list)
+    #: It came when the engine stood still already, so the new weights answer all of it.
+    is_fresh: bool = False
 
 
 class LabelMiddleware:
@@ -77,6 +78,7 @@ class LabelMiddleware:
         self._idle = asyncio.Event()
         self._idle.set()
         self._num_held = 0
+        self._is_pausing = False
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """An ASGI application."""
@@ -136,7 +138,7 @@ class LabelMiddleware:
     async def _flown(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         # No `await` between the check that the way is open and this line.
         name, scope = _named(scope)
-        flight = Flight([(0, self._label)])
+        flight = Flight([(0, self._label)], self._is_pausing)
         self._flights[name] = flight
         self._idle.clear()
         start: Message | None = None
@@ -170,9 +172,10 @@ class LabelMiddleware:
         body = await _body(receive)
         match scope["path"].removeprefix(PREFIX):
             case "hold":
-                await self._hold(float(body["seconds"]), send)
+                await self._hold(float(body["seconds"]), send, drain=body["drain"])
             case "release":
                 self._open.set()
+                self._is_pausing = False
                 await _answer(send, 200, {})
             case "label":
                 self._relabel(Label(**body["label"]), body.get("progress") or {})
@@ -186,26 +189,31 @@ class LabelMiddleware:
             case _:
                 await _answer(send, 404, {"error": "There is no such route."})
 
-    async def _hold(self, seconds: float, send: Send) -> None:
+    async def _hold(self, seconds: float, send: Send, *, drain: bool) -> None:
         """Let nobody in and wait until nobody is inside; let all in again when that takes long."""
+        if not drain:
+            self._is_pausing = True
+            await _answer(send, 200, {"held": True})
+            return
         self._open.clear()
-        started = time.monotonic()
         try:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
         except TimeoutError:
             self._open.set()
-        waited_ms = 1000 * (time.monotonic() - started)
-        await _answer(send, 200, {"held": not self._open.is_set(), "waited_ms": waited_ms})
+        await _answer(send, 200, {"held": not self._open.is_set()})
 
     def _relabel(self, label: Label, progress: dict[str, int]) -> None:
+        """Move the label; requests under way get a boundary, or none where it is not known."""
         self._label = label
         for name, flight in self._flights.items():
             # vLLM's name of a request has ours in it.
-            tokens = next((n for theirs, n in progress.items() if name in theirs), 0)
-            last = flight.spans[-1]
-            if last[0] == tokens:
-                flight.spans[-1] = (tokens, label)
+            tokens = next((n for theirs, n in progress.items() if name in theirs), None)
+            if flight.is_fresh or tokens == 0:
+                flight.spans = [(0, label)]
+            elif tokens is None:
+                # Answered before, or not begun: which of the two, nobody knows.
+                flight.spans = [(0, Label(policy=label.policy))]
             else:
                 flight.spans.append((tokens, label))
 
