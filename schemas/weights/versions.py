@@ -83,7 +83,8 @@ def _read_parts(bus: Bus, manifest: WeightsManifest, timeout_seconds: float) -> 
     try:
         consumer.assign({(topics.WEIGHTS_CHUNKS, partition): first})
         while at <= last:
-            received = consumer.poll(16, 0.2)
+            # One at a time: a poll for more waits for them, though all there is has come.
+            received = consumer.poll(1, 0.2)
             found += [r for r in received if (r.partition, r.offset) in wanted]
             at = max([at, *(r.offset + 1 for r in received)])
             if at <= last and not received and consumer.at_end():
