@@ -42,6 +42,7 @@ __all__ = [
     "Redaction",
     "Redactor",
     "Span",
+    "Tier",
     "build_detector",
     "build_redactor",
     "protocol_fields",
@@ -277,15 +278,18 @@ def _in_leaf(replacement: Replacement, fragment: Fragment) -> Replacement:
     return Replacement(start, end, replacement.kind, replacement.placeholder)
 
 
+Tier = Literal["regex", "fast", "accurate"]
+
+
 def build_redactor(
-    tier: Literal["regex", "presidio"],
+    tier: Tier,
     *,
     tenant_key: bytes,
     cache: DigestCache,
     policy_version: str,
     language: str = "en",
 ) -> Redactor:
-    """A redactor on the named tier. Loading Presidio's model takes seconds: build one a process.
+    """A redactor on the named tier. Loading a model takes seconds: build one a process.
 
     Raises ConfigError for an unknown tier, an unsupported language or a missing model.
     """
@@ -303,11 +307,15 @@ def build_detector(tier: str, *, language: str = "en", budget: Budget | None = N
 
     `budget` bounds the tier whose time a text can drive up.
     """
+    # Imported where needed, so that the regex tier runs without name lists, spaCy and Presidio.
     if tier == "regex":
         return RegexDetector()
-    if tier == "presidio":
-        # Imported here so that the regex tier runs where spaCy and Presidio are not installed.
+    if tier == "fast":
+        from streams.redaction.detect.fast import FastDetector
+
+        return FastDetector()
+    if tier == "accurate":
         from streams.redaction.detect.presidio import PresidioDetector
 
         return PresidioDetector(language=language, budget=budget)
-    raise ConfigError(f"Unknown redaction tier {tier!r}; set it to 'regex' or 'presidio'.")
+    raise ConfigError(f"Unknown redaction tier {tier!r}; set it to 'regex', 'fast' or 'accurate'.")

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 from infra.bench.redaction import gold, report
+from infra.bench.redaction.negatives import negatives
 from infra.bench.redaction.systems import STOCK, run
 
-TIERS = ("regex", "presidio")
+TIERS = ("regex", "fast", "accurate")
 _REPOSITORY = Path(__file__).resolve().parents[3]
 
 
@@ -26,6 +27,7 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"No corpora at {shared}; set HEADRACE_SHARED_DATA to where they lie.\n")
         return 2
     documents = gold.documents(shared, given.half)
+    documents += [each for each in negatives(shared) if gold.half_of(each.text) == given.half]
     outcomes = [run(name, documents) for name in given.system or (*TIERS, STOCK)]
     sys.stdout.write(report.tables(outcomes, given.half) + "\n")
     if given.misses:

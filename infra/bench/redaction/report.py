@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from infra.bench.redaction.score import Tally
+from infra.bench.redaction.score import Score, Tally
 from infra.bench.redaction.systems import Outcome
 
 
@@ -27,11 +27,18 @@ def tables(outcomes: Sequence[Outcome], half: str) -> str:
         _row("recall over all kinds", [_share(o.score.recall) for o in outcomes]),
         _row("findings that touch something annotated",
              [_share(o.score.precision) for o in outcomes]),
-        _row("characters redacted in documents without private data",
-             [_share(_over(o)) for o in outcomes]),
         _row("characters per second on one core",
              [f"{o.characters_per_second:,.0f}" for o in outcomes]),
     ]  # fmt: skip
+    lines += ["", "Characters redacted where nothing is private:", ""]
+    lines += [
+        "| corpus | characters | " + " | ".join(names) + " |",
+        "|---|---|" + "---|" * len(names),
+    ]
+    for corpus in sorted({each for o in outcomes for each in o.score.negative_characters}):
+        shares = [_share(_over(o.score, corpus)) for o in outcomes]
+        size = f"{outcomes[0].score.negative_characters[corpus]:,}"
+        lines.append(_row(corpus, [size, *shares]))
     return "\n".join(lines)
 
 
@@ -53,9 +60,9 @@ def _cell(tally: Tally) -> str:
 
 
 def _share(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f} %"
+    return "" if value is None else f"{100 * value:.2f} %"
 
 
-def _over(outcome: Outcome) -> float | None:
-    total = outcome.score.num_negative_characters
-    return outcome.score.num_negative_redacted / total if total else None
+def _over(score: Score, corpus: str) -> float | None:
+    total = score.negative_characters[corpus]
+    return score.negative_redacted[corpus] / total if total else None

@@ -34,14 +34,15 @@ class Score:
     num_findings: int = 0
     num_right: int = 0
     num_characters: int = 0
-    num_negative_characters: int = 0
-    num_negative_redacted: int = 0
+    #: By corpus: characters of documents without anything private, and how many were redacted.
+    negative_characters: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    negative_redacted: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     missed: list[tuple[str, str, str]] = field(default_factory=list)
     wrong: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def precision(self) -> float | None:
-        """Share of the findings in fully annotated documents that touch something annotated."""
+        """Share of the findings beside private data that touch something annotated."""
         return self.num_right / self.num_findings if self.num_findings else None
 
     def kind(self, kind: str, languages: Iterable[str]) -> Tally:
@@ -93,11 +94,11 @@ def _count_wrong(
 ) -> None:
     marked = [(value.start, value.end) for value in document.values] + list(document.benign)
     for start, end, kind in found:
-        result.num_findings += 1
+        result.num_findings += bool(marked)
         if any(start < last and first < end for first, last in marked):
             result.num_right += 1
         else:
             result.wrong.append((kind, document.text[start:end]))
     if not marked:
-        result.num_negative_characters += len(document.text)
-        result.num_negative_redacted += sum(covered)
+        result.negative_characters[document.corpus] += len(document.text)
+        result.negative_redacted[document.corpus] += sum(covered)

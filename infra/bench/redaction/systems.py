@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast
 
 import tldextract
 from presidio_analyzer import AnalyzerEngine
@@ -12,12 +12,11 @@ from presidio_analyzer.nlp_engine import NlpEngineProvider
 from infra.bench.redaction.gold import Document
 from infra.bench.redaction.score import Found, Score, score
 from streams.redaction.detect.presidio import MODEL
-from streams.redaction.redactor import DigestCache, build_redactor
+from streams.redaction.redactor import DigestCache, Tier, build_redactor
 
 STOCK = "stock Presidio"
 _TENANT_KEY = b"a key of the benchmark, no secret"
 
-Tier = Literal["regex", "presidio"]
 Find = Callable[[str], list[Found]]
 
 

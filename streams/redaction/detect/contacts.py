@@ -32,11 +32,14 @@ _UNIT_ALONE: Final = re.compile(
 )
 _CHINESE_STREET: Final = re.compile(
     r"(?:[\u4e00-\u9fff]{2,8}(?:省|自治区))?(?:[\u4e00-\u9fff]{2,7}市)?(?:[\u4e00-\u9fff]{1,7}[区县])?"
-    r"[\u4e00-\u9fff]{1,9}?(?:路|街|道|巷|弄)\d{1,5}号(?:[\u4e00-\u9fff\dA-Za-z]{1,16}[层室楼座栋])?"
+    r"[\u4e00-\u9fff]{1,9}?(?:路|街|道|巷|弄)\d{1,5}号(?:[\u4e00-\u9fff\dA-Za-z]{1,16}[层室楼座栋门厦园村苑城户])?"
 )
 _ZIP: Final = re.compile(r"(?P<state>[A-Z](?<!\w.)[A-Z]),? (?P<value>\d{5}(?:-\d{4})?)\b")
 _ZIP_LABELS: Final = ("zip", "postal code", "postcode", "post code", "邮编", "郵便番号")
-_ZIP_VALUE: Final = re.compile(r"[^\d\n]{0,12}(?P<value>\d{5,6}(?:-\d{4})?)\b")
+_ZIP_VALUE: Final = re.compile(
+    r"(?:[^\d\n]{0,12}(?P<value>\d{5,6}(?:-\d{4})?)"
+    r"|(?: code)?(?: is|:|=|：){1,2} ?(?P<short>\d{3,4}(?: \d{2,3}| [A-Z]{2}|-\d{3})?))(?![\w-])"
+)
 _STREET_KEY: Final = re.compile(
     r"(?i)(?:^|[._])(?:address_?(?:line)?_?[1-4]|street(?:_?address)?)$"
 )
@@ -122,4 +125,5 @@ def _postal_codes(text: str) -> Iterator[Span]:
     for end in label_ends(text.lower(), _ZIP_LABELS):
         labelled = _ZIP_VALUE.match(text, end)
         if labelled:
-            yield Span(*labelled.span("value"), "POSTAL_CODE", 0.8)
+            group = "value" if labelled["value"] else "short"
+            yield Span(*labelled.span(group), "POSTAL_CODE", 0.8)

@@ -46,13 +46,16 @@ _ADDRESSED: Final = re.compile(
 _BEFORE_DATE: Final = re.compile(
     rf"(?P<value>{_NAME})\**\s?,?\s?[(\[]?(?i:dob|d\.o\.b|date of birth|born|birth ?date)\b"
 )
-_LOWER: Final = re.compile(r"(?i)\bmy name(?:['’]s| is)\s(?P<value>[^\W\d_]{2,30})(?![\w'’])")
+_LOWER: Final = re.compile(
+    r"(?i)\b(?:my|maiden|first|last|family|full) name(?:['’]s| is)\s(?P<value>[^\W\d_]{2,30})"
+    r"(?![\w'’])"
+)
 #: Each pattern with lower-case hints, one of which must occur for the pattern to be tried.
 _PATTERNS: Final = (
     (_LABELLED, ("name", "passenger", "patient", "applicant", "holder", "contact", "customer")),
     (_ADDRESSED, None),
     (_BEFORE_DATE, ("dob", "d.o.b", "birth", "born")),
-    (_LOWER, ("my name",)),
+    (_LOWER, (" name is", " name's", " name’s")),
 )
 
 _SURNAMES: Final = (

@@ -44,18 +44,26 @@ _PHONE: Final = re.compile(
     r"|(?:1[ .-])?\([2-9]\d{2}\) ?\d{3}[ .-]?\d{4}"
     r"|(?:1[ .-])?[2-9]\d{2}(?P<sep>[ .-])\d{3}(?P=sep)\d{4}"
     r"|1[3-9]\d(?:\d{8}|(?P<sep2>[ -])\d{4}(?P=sep2)?\d{4})"
+    r"|\(0?\d{1,4}\) ?\d{2,4}(?:[ -]?\d{2,4}){1,3}"
+    r"|[2-9]\d{2}(?P<sep3>[ .-])\d{3}(?P=sep3)\d{4}"
     r"|0\d{2,3}-?\d{7,8}"
-    r"|0\d{1,4}[ -]\d{3,4}[ -]?\d{3,6}"
-    rf")(?: ?(?:x|ext\.? ?)\d{{1,6}})?{_AFTER}"
+    r"|0[1-9]\d{0,3}(?P<sep4>[ -])\d{2,4}(?:(?P=sep4)?\d{2,6}){1,3}"
+    rf")(?: ?(?:x|ext\.? ?|#)\d{{1,6}})?{_AFTER}"
 )
 _ISO_DATE: Final = re.compile(r"(?:19|20)\d\d[-. ]\d{1,2}[-. ]\d{1,2}\b")
 _PHONE_LABELS: Final = (
     "phone", "telephone", "telefon", "tel", "mobile", "cell", "call", "fax", "whatsapp", "sms",
-    "contact", "text me", "compact", "reach me", "reach us", "dial", "desk", "office",
-    "电话", "手机", "号码", "联系", "電話", "携帯", "연락처", "전화",
+    "contact", "answering at", "text me", "compact", "reach me", "reach us", "dial", "desk",
+    "office", "电话", "手机", "号码", "联系", "電話", "携帯", "연락처", "전화",
 )  # fmt: skip
 _PHONE_VALUE: Final = re.compile(
-    r"[^\d+(]{0,24}(?P<value>[+(]?\d[\d ().-]{5,18}\d)(?![A-Za-z0-9_])"
+    r"[^\d+(]{0,24}(?P<value>[+(]?\d[\d ().-]{5,18}\d(?:x\d{1,6})?)(?![A-Za-z0-9_])"
+)
+#: The label may stand behind: `28-64-66-98 office`.
+_PHONE_BEFORE: Final = re.compile(
+    r"(?<![\w.,+-])(?P<value>[+(]?\d[\d ().-]{5,17}\d(?:x\d{1,6})?) \(?"
+    r"(?:office|fax|mobile|cell|home|work|desk|direct)\b(?! [a-z])",
+    re.IGNORECASE,
 )
 _PHONE_KEY: Final = re.compile(r"(?i)(?:^|[._])(?:phone|tel|telephone|mobile|cell|fax|msisdn)")
 _BARE_PHONE: Final = re.compile(r"[2-9]\d{9}")
@@ -126,6 +134,9 @@ def _labelled(text: str) -> Iterator[Span]:
     for end in label_ends(lower, _PHONE_LABELS):
         match = _PHONE_VALUE.match(text, end)
         if match and _is_labelled_phone(match["value"]):
+            yield Span(*match.span("value"), "PHONE_NUMBER", 0.7)
+    for match in _PHONE_BEFORE.finditer(text):
+        if _is_labelled_phone(match["value"]):
             yield Span(*match.span("value"), "PHONE_NUMBER", 0.7)
     for end in label_ends(lower, _SSN_LABELS):
         match = _SSN_VALUE.match(text, end)

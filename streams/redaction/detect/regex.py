@@ -4,13 +4,13 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from streams.redaction.detect import contacts, dates, names, numbers, secrets
+from streams.redaction.detect import contacts, dates, documents, names, numbers, secrets
 from streams.redaction.detect.contract import Span
 from streams.redaction.detect.opaque import blank_opaque
 
 _DIGIT: Final = re.compile(r"\d")
 #: Spans become part of stored data: raise this with every change of any recogniser.
-REGEX_VERSION: Final = "regex-1"
+REGEX_VERSION: Final = "regex-2"
 
 
 class RegexDetector:
@@ -32,4 +32,5 @@ class RegexDetector:
         if _DIGIT.search(visible):
             found.extend(dates.find(visible, context))
             found.extend(numbers.find(visible, context))
+            found.extend(documents.find(visible, context))
         return found

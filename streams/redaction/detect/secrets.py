@@ -3,36 +3,17 @@
 import base64
 import binascii
 import re
+from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
+from math import log2
 from typing import Final
 
 from streams.redaction.detect.contract import Span
+from streams.redaction.detect.secret_formats import CANDIDATE, KNOWN, WEBHOOK
 
 KIND: Final = "SECRET"
 
-#: A cheap look for these decides whether the long pattern runs at all.
-_PREFIXES: Final = (
-    "sk-", "sk_", "rk_", "AKIA", "ASIA", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_",
-    "glpat-", "xox", "AIza", "hf_", "npm_", "pypi-", "SG.", "eyJ", "ya29.", "hr_",
-)  # fmt: skip
-_KNOWN: Final = re.compile(
-    r"(?<![A-Za-z0-9_-])(?:"
-    r"sk-(?:ant-|proj-|svcacct-|or-v1-)?[A-Za-z0-9_-]{20,200}"
-    r"|[sr]k_(?:live|test)_[A-Za-z0-9]{10,200}"
-    r"|A[KS]IA[0-9A-Z]{16}"
-    r"|gh[pousr]_[A-Za-z0-9]{36,255}"
-    r"|github_pat_[A-Za-z0-9_]{20,255}"
-    r"|glpat-[A-Za-z0-9_-]{20,200}"
-    r"|xox[abposr]-[A-Za-z0-9-]{10,200}"
-    r"|AIza[0-9A-Za-z_-]{35}"
-    r"|hf_[A-Za-z0-9]{30,100}"
-    r"|npm_[A-Za-z0-9]{36}"
-    r"|pypi-[A-Za-z0-9_-]{50,250}"
-    r"|SG\.[A-Za-z0-9_-]{20,24}\.[A-Za-z0-9_-]{39,50}"
-    r"|ya29\.[A-Za-z0-9_-]{20,500}"
-    r"|hr_[A-Za-z0-9_-]{24,200}"
-    r")(?![A-Za-z0-9])"
-)
 _JWT: Final = re.compile(
     r"(?<![A-Za-z0-9_-])(eyJ[A-Za-z0-9_-]{2,4000})\.[A-Za-z0-9_-]{2,20000}\.[A-Za-z0-9_-]{2,4000}"
 )
@@ -45,21 +26,47 @@ _AUTHORIZATION: Final = re.compile(
     r"(?i)\b(?:bearer|basic)\s+(?P<value>(?=[A-Za-z0-9._~+/-]*\d)[A-Za-z0-9._~+/-]{16,4096}=*)"
 )
 _URL_USER: Final = re.compile(
-    r"[a-z][a-z0-9+.-]{1,30}://(?P<value>[^\s:/@\"'<>]{0,128}:[^\s/@\"'<>]{1,256})@"
+    r"[A-Za-z][A-Za-z0-9+.-]{1,30}://(?P<value>[^\s:/@\"'<>]{0,128}:[^\s/@\"'<>]{1,256})@"
 )
 _LABEL: Final = (
-    r"(?:pass(?:word|wd|phrase|code)|pwd|secret(?:[_-]?(?:access)?[_-]?key)?|api[_-]?key"
-    r"|(?:access|auth|refresh|client|session|bearer|private)[_-]?(?:token|secret|key)|密码|口令)"
+    r"(?:[A-Za-z_]{0,20}(?:password|passwd|pwd|passphrase|passcode)|secret(?:[_-]?(?:access)?[_-]?key)?|api[_-]?key"
+    r"|(?:access|auth|refresh|client|session|bearer|private|secret|signing|encryption|master|shared"
+    r"|account|deploy|service|user|app|bot|api|storage|webhook|jwt|csrf|oauth|id)"
+    r"[_-]?(?:access[_-]?)?(?:token|secret|key|password|pass|credentials?)"
+    r"|_auth(?:token)?|credentials?|authtoken|SharedAccessSignature|密码|口令|密钥|令牌|パスワード"
+    r"|비밀번호|passwort|contraseña|mot de passe)"
 )
 _ASSIGNED: Final = re.compile(
-    rf"(?i)(?<![A-Za-z]){_LABEL}(?:[\"']?\s?(?:[:=：]|=>)\s?|\s(?:is|was)\s)[\"']?"
+    rf"(?i)(?<![A-Za-z]){_LABEL}s?(?:[\"'\]]{{0,3}}\s{{0,20}}(?:[:=]=|=>|[:=：])\s{{0,20}}|\s(?:is|was)\s)[\"']?"
     r"(?P<value>[^\s\"'`,;<>(){}\[\]$]{6,256})(?=[\s\"'`,;<]|$)"
 )
 #: Parts of every spelling the label has; "pass" and "key" alone are everyday words.
 _LABEL_HINTS: Final = (
-    "passw", "passphrase", "passcode", "pwd", "secret", "token", "密码", "口令",
-    "_key", "-key", "ekey", "hkey", "ikey", "nkey", "rkey", "skey", "tkey",
+    "passw", "passphrase", "passcode", "pwd", "secret", "token", "密码", "口令", "密钥", "令牌",
+    "_key", "-key", "ekey", "hkey", "ikey", "nkey", "rkey", "skey", "tkey", "pkey", "dkey", "gkey",
+    "_auth", "credential", "_pass", "userpass", "accesssignature", "パスワード", "비밀번호",
+    "contraseña", "mot de passe",
 )  # fmt: skip
+#: `-u name:password`, `--password value`, `sig=…` of a signed address, `password value` of a netrc.
+_FLAGS: Final = re.compile(
+    r"(?:(?<!\S)(?:-u|--user)[ =][\"']?[^\s:\"'@/]{1,64}:(?P<user>[^\s\"']{4,128})"
+    r"|(?<!\S)--?(?:password|passwd|token|secret|api-key|apikey|pass|auth)[ =][\"']?"
+    r"(?P<flag>[^\s\"'$<{-][^\s\"']{5,256})"
+    r"|[?&;](?:sig|signature|X-Amz-Signature|access_token|token|key|apikey|api_key|auth|code|password"
+    r"|passwd|secret|client_secret)=(?P<query>[A-Za-z0-9%+/=_~.-]{12,512})"
+    r"|\bmachine \S{1,100}\s+login \S{1,100}\s+password (?P<netrc>\S{4,128}))"
+)
+#: A word that says a key is near, and the random letters it is about.
+_HINT: Final = re.compile(
+    r"(?i)(?:\bkeys?\b|_key|token|secret|credential|passw|passphrase|\bauth|\bapi\b|bearer|密钥|令牌"
+    r"|密码|口令|\bpin\b|webhook)"
+)
+_RANDOM: Final = re.compile(
+    r"(?<![A-Za-z0-9_/+.=-])(?=[^\s]{0,80}\d)(?=[^\s]{0,80}[A-Za-z])[A-Za-z0-9][A-Za-z0-9_/+.~-]{18,127}"
+    r"={0,2}(?![A-Za-z0-9_/+=])"
+)
+_HINT_REACH: Final = 60
+_MIN_ENTROPY_BITS: Final = 3.6
 _KEY: Final = re.compile(rf"(?i)(?:^|[._-]){_LABEL}$|(?:^|\.)(?:authorization|x-api-key)$")
 _NO_SECRET: Final = re.compile(
     r"(?i)\*+|x+|(?:your|my|the|an?|example|test|none|null|true|false|string|required|optional"
@@ -72,16 +79,80 @@ def find(text: str, context: str | None) -> Iterator[Span]:
     if context is not None and _KEY.search(context) and _is_secret_value(text.strip()):
         yield Span(0, len(text), KIND)
         return
-    if any(prefix in text for prefix in _PREFIXES):
-        for match in _KNOWN.finditer(text):
-            yield Span(match.start(), match.end(), KIND)
+    yield from _by_form(text)
+    yield from _by_label(text)
+    yield from _by_place(text)
+
+
+def _by_form(text: str) -> Iterator[Span]:
+    for start in _stretches(text):
+        match = KNOWN.match(text, start)
+        if match is not None:
+            yield Span(start, match.end(), KIND)
+    if "eyJ" in text:
         for match in _JWT.finditer(text):
             if _is_jwt_header(match.group(1)):
                 yield Span(match.start(), match.end(), KIND)
-    if "PRIVATE KEY" in text:
-        for match in _PEM.finditer(text):
+    for pattern in _whole_patterns(text):
+        for match in pattern.finditer(text):
             yield Span(match.start(), match.end(), KIND)
-    yield from _by_label(text)
+
+
+def _whole_patterns(text: str) -> Iterator[re.Pattern[str]]:
+    if "://" in text:
+        yield WEBHOOK
+    if "PRIVATE KEY" in text:
+        yield _PEM
+
+
+def _stretches(text: str) -> Iterator[int]:
+    """Where a word begins that is long and mixed enough for a key."""
+    for match in CANDIDATE.finditer(text):
+        yield match.start()
+
+
+def _by_place(text: str) -> Iterator[Span]:
+    """Values of flags and of signed addresses, and random letters near a word for keys."""
+    if "-u" in text or "--" in text or "=" in text or "machine " in text:
+        for match in _FLAGS.finditer(text):
+            group = match.lastgroup
+            if group is not None and _is_secret_value(match[group]):
+                yield Span(*match.span(group), KIND, 0.9)
+    last = -_HINT_REACH
+    for hint in _HINT.finditer(text):
+        if hint.start() < last:
+            continue
+        end = hint.end() + _HINT_REACH
+        for match in _RANDOM.finditer(text, hint.end(), end + 130):
+            last = match.end()
+            if match.start() <= end and _is_random(match.group()):
+                yield Span(match.start(), match.end(), KIND, 0.8)
+
+
+def _is_random(word: str) -> bool:
+    """Letters and digits without order: not a path, a name in code, a version or an id."""
+    if _NOT_RANDOM.match(word) or word.count("/") > 3 or word.count(".") > 2:
+        return False
+    kinds = {_class(each) for each in word if each.isalnum()}
+    if len(kinds) < 3 and (not word.isalnum() or _HEX.fullmatch(word)):
+        return False
+    counts = Counter(word)
+    bits = -sum(n / len(word) * log2(n / len(word)) for n in counts.values())
+    changes = sum(_class(a) != _class(b) for a, b in pairwise(word) if a.isalnum() and b.isalnum())
+    return bits >= _MIN_ENTROPY_BITS and changes * 5 >= len(word)
+
+
+def _class(character: str) -> int:
+    return 0 if character.isdigit() else 1 if character.isupper() else 2
+
+
+_HEX: Final = re.compile(r"[0-9a-f]+|[0-9A-F]+")
+#: Ids that providers give to calls, messages and tools, and dates.
+_NOT_RANDOM: Final = re.compile(
+    r"(?:chatcmpl|call|toolu|srvtoolu|msg|resp|req|run|thread|asst|file|batch|step|item|rs|fc|ws|gen"
+    r"|evt|sess|session|trace|span|job|task|user|org|proj|anon|ctc|cmpl)[-_]"
+    r"|[0-9a-f]{8}-[0-9a-f]{4}-|\d{4}-\d{2}-\d{2}|v?\d+\.\d+|sha\d{1,3}[-:]|\d[\d._:/-]*$"
+)
 
 
 def _by_label(text: str) -> Iterator[Span]:

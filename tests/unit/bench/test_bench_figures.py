@@ -63,8 +63,8 @@ def test_what_the_gateway_adds_is_the_difference_of_the_quantiles() -> None:
 def test_rewards_and_redaction_have_goals() -> None:
     rewards = reward_figures(Samples([0.001], [0.006]), 0.0004)
     assert [figure.is_met for figure in rewards] == [None, False, None]
-    tiers = {tier: redaction_figures(tier, Timed([0.004], [0.00005])) for tier in ("regex",)}
-    assert [figure.is_met for figure in tiers["regex"]] == [False, None, True, None]
+    figures = redaction_figures("regex", Timed([0.004], [0.00005]))
+    assert [figure.is_met for figure in figures] == [False, None, True, None]
 
 
 def test_a_call_that_never_shows_spoils_the_quantiles() -> None:

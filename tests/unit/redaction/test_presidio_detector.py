@@ -1,4 +1,4 @@
-"""What the Presidio tier adds to the regex tier, what it must not add, and how it fails."""
+"""What the accurate tier adds to the others, what it must not add, and how it fails."""
 
 import re
 from pathlib import Path
@@ -60,11 +60,11 @@ def test_a_text_that_takes_too_long_is_not_answered_in_part() -> None:
     budget = Budget(5.0, lambda: seconds)
     slow = PresidioDetector(analyzer=Slow(), budget=budget)
     budget.begin()
-    assert list(slow.detect("Jane went home.\nJohn stayed here.")) == []
+    assert list(slow.detect("Quorlax went home.\nZimbrel stayed here.")) == []
     with pytest.raises(DetectorTimeout):
-        slow.detect("Jane went home.")
+        slow.detect("Quorlax went home.")
     budget.begin()
-    assert list(slow.detect("Jane went home.")) == []
+    assert list(slow.detect("Quorlax went home.")) == []
 
 
 def test_a_place_is_private_where_somebody_lives(detector: Detector) -> None:

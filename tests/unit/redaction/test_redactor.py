@@ -278,7 +278,7 @@ def test_names_of_several_documents_at_once() -> None:
 def test_settings_that_cannot_work_are_refused() -> None:
     with pytest.raises(ConfigError, match="16 bytes"):
         redactor(b"short")
-    with pytest.raises(ConfigError, match="'regex' or 'presidio'"):
+    with pytest.raises(ConfigError, match="'regex', 'fast' or 'accurate'"):
         build_redactor(
             "magic",  # type: ignore[arg-type]
             tenant_key=KEY, cache=DigestCache(), policy_version="1",
