@@ -102,13 +102,16 @@ def _plain(value: object) -> str:
 def _print_all(
     state: "StackState | None", report: "Report", replay: str | None, *, every_partition: bool
 ) -> None:
+    from infra.status.report import quarantine_sentence
     from infra.status.table import lines
 
     if state is not None:
         _print_processes(state)
     for line in lines(report, datetime.now(UTC), every_partition=every_partition):
         typer.echo(line)
-    for sentence in (*((replay,) if replay else ()), *report.waits, *report.gaps):
+    quarantined = report.num_quarantined
+    aside = (quarantine_sentence(quarantined),) if quarantined else ()
+    for sentence in (*((replay,) if replay else ()), *report.waits, *report.gaps, *aside):
         typer.secho(sentence, fg=typer.colors.YELLOW)
 
 

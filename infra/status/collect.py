@@ -43,6 +43,11 @@ WHERE action = '{GAP_RECORDED}' AND JSONExtractString(details, 'why') = '{Why.RE
   AND occurred_at > now() - INTERVAL 7 DAY
 GROUP BY actor, topic ORDER BY actor, topic
 """  # noqa: S608 - our own names
+_QUARANTINED = """
+SELECT count() FROM quarantined_events WHERE quarantine_id NOT IN (
+    SELECT subject FROM audit_events WHERE action IN ('quarantine.released', 'quarantine.dropped')
+)
+"""
 _PROCESSORS = {group.rpartition(".")[2]: group for group in topics.GROUPS}
 
 
@@ -72,8 +77,10 @@ def collect(
     finally:
         admin.close()
     parts = (Part(KAFKA, healthy=True), *store, *processes)
-    gaps = _gaps(settings) if all(part.healthy for part in store) and store else ()
-    return Report(parts, groups, lags, waits_of(parts, groups, replays), replays, gaps)
+    asks = bool(store) and all(part.healthy for part in store)
+    gaps, num_quarantined = _stored(settings) if asks else ((), 0)
+    waits = waits_of(parts, groups, replays)
+    return Report(parts, groups, lags, waits, replays, gaps, num_quarantined)
 
 
 def look(admin: Admin) -> Sample:
@@ -132,18 +139,21 @@ def _store(settings: Settings) -> Part:
     return Part(STORE, healthy=True)
 
 
-def _gaps(settings: Settings) -> tuple[str, ...]:
-    """A sentence for each group and topic that lost records to retention in the last days."""
+def _stored(settings: Settings) -> tuple[tuple[str, ...], int]:
+    """A sentence for each group and topic that lost records to retention in the last days; how many
+    records wait in quarantine for a decision."""
     from streams.sink.store import ClickHouseStore, open_client
 
     try:
         store = ClickHouseStore(open_client(settings, database=settings.clickhouse.database))
     except HeadraceError:
-        return ()
+        return (), 0
     try:
-        return tuple(gap_sentence(*row) for row in store.rows(_GAPS))
+        gaps = tuple(gap_sentence(*row) for row in store.rows(_GAPS))
+        ((num_quarantined,),) = store.rows(_QUARANTINED)
+        return gaps, int(num_quarantined)
     except HeadraceError:  # without tables nothing was recorded
-        return ()
+        return (), 0
     finally:
         store.close()
 

@@ -73,7 +73,8 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Report:
     """All of it. `waits` says in sentences what waits and why; it is empty where all is well.
-    `gaps` tells what retention deleted unread of late; nothing waits for that any more."""
+    `gaps` tells what retention deleted unread of late; nothing waits for that any more.
+    `num_quarantined`: records that redaction set aside and nobody has decided about."""
 
     parts: tuple[Part, ...] = ()
     groups: tuple[Group, ...] = ()
@@ -81,6 +82,13 @@ class Report:
     waits: tuple[str, ...] = ()
     replays: tuple[str, ...] = field(default=())
     gaps: tuple[str, ...] = ()
+    num_quarantined: int = 0
+
+
+def quarantine_sentence(num_quarantined: int) -> str:
+    """What redaction set aside, and who decides."""
+    records = "1 record waits" if num_quarantined == 1 else f"{num_quarantined:,} records wait"
+    return f"{records} in quarantine for a decision. `headrace quarantine list` shows why."
 
 
 def lags_of(

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from infra.status.report import (
     end_of,
     groups_of,
     lags_of,
+    quarantine_sentence,
     waits_of,
 )
 from infra.status.table import duration, lines
@@ -139,3 +141,12 @@ def test_durations_have_two_units_at_most() -> None:
     assert [duration(s) for s in (0, 59.6, 3_599, 3_600, 90_061)] == [
         "0 s", "1 min", "59 min 59 s", "1 h", "1 d 1 h"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(1, "1 record waits"), (1_200, "1,200 records wait")]
+)
+def test_quarantine_is_told_with_what_shows_it(number: int, words: str) -> None:
+    sentence = quarantine_sentence(number)
+    assert sentence.startswith(words)
+    assert "headrace quarantine list" in sentence

@@ -1,0 +1,148 @@
+"""Quarantined records: which there are, and what somebody decided about each.
+
+A decision is an event on the audit topic. Nothing is deleted by one: the record stays on the
+quarantine topic until its retention ends.
+"""
+
+import asyncio
+import getpass
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from infra.inspection import bounds, read_between, record_at
+from schemas import codec, topics
+from schemas.atdp.internal import AuditEvent, Quarantined
+from schemas.bus import Admin, Bus, Producer, Record, deliver
+from schemas.errors import ConfigError
+from schemas.ids import uuid7
+
+_MIN_PREFIX = 6
+
+
+class Decision(StrEnum):
+    """What may be decided about a quarantined record, as the audit topic says it."""
+
+    RELEASED = "quarantine.released"
+    DROPPED = "quarantine.dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A quarantined record, and the last decision about it."""
+
+    event: Quarantined
+    decision: Decision | None = None
+    decided_at: datetime | None = None
+
+    @property
+    def case_id(self) -> str:
+        """The id of the quarantined record."""
+        return self.event.quarantine_id
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Where a released record lies now."""
+
+    case: Case
+    partition: int
+    offset: int
+
+
+def read_cases(bus: Bus, admin: Admin) -> list[Case]:
+    """All quarantined records that are kept, oldest first, each once."""
+    existing = admin.topics()
+    if topics.QUARANTINE not in existing:
+        return []
+    found: dict[str, Quarantined] = {}
+    for seen in read_between(bus, *bounds(admin, topics.QUARANTINE)):
+        if isinstance(seen.event, Quarantined):
+            found.setdefault(seen.event.quarantine_id, seen.event)
+    decided = _decisions(bus, admin) if found and topics.AUDIT in existing else {}
+    cases = [Case(event, *decided.get(case_id, (None, None))) for case_id, event in found.items()]
+    return sorted(cases, key=lambda case: case.event.occurred_at)
+
+
+def _decisions(bus: Bus, admin: Admin) -> dict[str, tuple[Decision, datetime]]:
+    actions = {decision.value: decision for decision in Decision}
+    return {
+        seen.event.subject: (actions[seen.event.action], seen.event.occurred_at)
+        for seen in read_between(bus, *bounds(admin, topics.AUDIT))
+        if isinstance(seen.event, AuditEvent) and seen.event.action in actions
+    }
+
+
+def pick(cases: Iterable[Case], name: str) -> Case:
+    """The case of an id, or of the beginning of one. ConfigError when it is not one case."""
+    found = [case for case in cases if case.case_id.startswith(name)]
+    if len(name) < _MIN_PREFIX or not found:
+        raise ConfigError(
+            f"Nothing named {name} is in quarantine. `headrace quarantine list` shows the ids; "
+            f"the first {_MIN_PREFIX} characters or more are enough."
+        )
+    if len(found) > 1:
+        raise ConfigError(f"{len(found)} ids begin with {name}. Give more of the id.")
+    return found[0]
+
+
+def release(
+    bus: Bus, admin: Admin, producer: Producer, cases: Sequence[Case], why: str
+) -> list[Released]:
+    """Let redaction process each record again, from the beginning and with the same care.
+
+    A record that it is still unsure of comes back under a new id. The decision is on the audit
+    topic when this returns; a process that dies in between leaves a record that was sent again and
+    may be released once more, which changes nothing, since its ids are the same.
+    """
+    return [_release(bus, admin, producer, case, why) for case in cases]
+
+
+def _release(bus: Bus, admin: Admin, producer: Producer, case: Case, why: str) -> Released:
+    delivery = asyncio.run(deliver(producer, [_again(bus, admin, case)]))[0]
+    _decide(
+        producer, Decision.RELEASED, case, why,
+        {"partition": delivery.partition, "offset": delivery.offset},
+    )  # fmt: skip
+    return Released(case, delivery.partition, delivery.offset)
+
+
+def _again(bus: Bus, admin: Admin, case: Case) -> Record:
+    """The record as it came, or what quarantine kept of it, on the partition that knows its
+    conversation."""
+    source = case.event.source
+    kept = record_at(bus, admin, source.topic, source.partition, source.offset)
+    if kept is not None:
+        return Record(kept.topic, kept.key, kept.value, kept.headers, kept.partition)
+    return Record(source.topic, None, case.event.value, partition=source.partition)
+
+
+def drop(producer: Producer, cases: Sequence[Case], why: str) -> None:
+    """Decide that each record shall never be processed."""
+    for case in cases:
+        _decide(producer, Decision.DROPPED, case, why, {})
+
+
+def _decide(
+    producer: Producer, decision: Decision, case: Case, why: str, details: dict[str, int]
+) -> None:
+    source = case.event.source
+    event = AuditEvent(
+        audit_id=uuid7(),
+        actor=f"cli:{getpass.getuser()}",
+        action=decision.value,
+        subject=case.case_id,
+        details=json.dumps(
+            {
+                "source": f"{source.topic}/{source.partition}/{source.offset}",
+                "reason": case.event.reason,
+                "why": why,
+                **details,
+            }
+        ),
+        occurred_at=datetime.now(UTC),
+    )
+    record = Record(topics.AUDIT, event.audit_id.encode(), codec.encode(event))
+    asyncio.run(deliver(producer, [record]))
