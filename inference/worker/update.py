@@ -101,6 +101,7 @@ class Updater:
         self._wait_seconds, self._check_bytes = wait_seconds, check_bytes
         self._clock = clock
         self._resting_since = 0.0
+        self._label = Label(refusal="starting")
         self._random = random.Random()  # noqa: S311 - which tensors are looked at is no secret
 
     def update(
@@ -195,8 +196,11 @@ class Updater:
         return names
 
     def _move_label(self, label: Label) -> None:
-        progress = self._engine.progress() if self._mode == "keep" else None
-        self._engine.label(asdict(label), progress)
+        self._engine.label(asdict(label), self._progress())
+        self._label = label
+
+    def _progress(self) -> dict[str, int] | None:
+        return self._engine.progress() if self._mode == "keep" else None
 
     def _take_back(self, patch: Patch, before: Mapping[str, bytes], fault: Fault) -> None:
         """Write the old values, whatever of the new ones is there, and prove every tensor."""
@@ -204,6 +208,8 @@ class Updater:
             patch_file.write(self._file, _values(patch.inverse()))
             self._engine.write(self._file)
             is_back = self._engine.digests() == dict(before)
+            # The engine may have moved its label although the answer to that did not come.
+            self._engine.label(asdict(self._label), self._progress())
         except EngineError:
             is_back = False
         if not is_back:
