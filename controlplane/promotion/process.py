@@ -18,7 +18,7 @@ from controlplane.promotion.changes import Change, Moment, Rules, next_change
 from controlplane.promotion.state import TOPICS, State
 from schemas import codec, topics
 from schemas.atdp.weights import ProposalAnswer, RingAssignment
-from schemas.bus import Bus, Received, Record, Transactions, transact
+from schemas.bus import Bus, FencedError, Received, Record, Transactions, transact
 from schemas.bus.following import Following
 from schemas.errors import TransientError
 from schemas.rings import answer_key, ring_key
@@ -83,6 +83,8 @@ class Promotion:
                     rules = Rules(self._settings.mode, state.epoch + 1)
                     _log.info("promotion_decides", epoch=rules.epoch, mode=rules.mode)
                     self._on_ready()
+                if state.epoch > rules.epoch:  # fencing itself is told only to who writes
+                    raise FencedError(topics.PROMOTION)
                 self._decide(state, following.as_of, rules, transactions)
         finally:
             following.close()
