@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.local.children import ChildSpec, FileProbe, Port
+from infra.local.children import ChildSpec, FileProbe, HttpProbe, Port
 from infra.local.engine import ensure_engine
 from infra.local.model import ensure_model
 from infra.local.state import run_dir
@@ -74,7 +74,8 @@ def serving_children(environment: Mapping[str, str], data_dir: Path, port: int) 
         ChildSpec(
             name="worker",
             command=[sys.executable, "-m", _WORKER],
-            probe=FileProbe(run / f"{_WORKER}.ready"),
+            # It refuses calls until it has proved what it serves.
+            probe=HttpProbe(f"http://{_LOOPBACK}:{port}/v1/models"),
             after=["topics"],
             environment=environment,
             ports=(Port(port, "the worker", "--worker-port"),),
