@@ -206,6 +206,50 @@ class PromotionSettings(Section):
     mode: Literal["auto", "manual"] = "auto"
 
 
+class TrainerSettings(Section):
+    """A process that learns one policy from its micro-batches and publishes versions.
+
+    `model` is the checkpoint folder that version 1 is made of; `python` an interpreter with torch
+    and transformers, where the trainer's own has none. A step of the optimizer waits for
+    `min_trajectories`. `kl` pulls to the weights at the start (`anchor`). Credit fades by
+    `discount` for each turn that follows. `temperature` is the one that agents sample with: the
+    engine's log-probabilities are after it. Tokens of versions older than `max_version_lag` are
+    left out. A corrected reward is applied when it changes by `revision_min_change` at least and
+    was trained at most `revision_max_steps` ago, else it corrects the baseline alone. Of the last
+    `num_kept_versions` the weights are kept, to compare log-probabilities with the engine's.
+    """
+
+    policy: str = Field("main", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    ring: str = Field("default", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    model: Path | None = None
+    python: Path | None = None
+    objective: Literal["reinforce_tracker", "decoupled_ppo", "grpo", "gspo", "supervised"] = (
+        "reinforce_tracker"
+    )
+    learning_rate: float = Field(1e-5, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    max_gradient_norm: float = Field(1.0, gt=0)
+    passes: int = Field(1, ge=1)
+    temperature: float = Field(1.0, gt=0)
+    min_trajectories: int = Field(32, ge=1)
+    micro_batch_tokens: int = Field(16_384, ge=1)
+    kl: float = Field(1e-3, ge=0)
+    anchor: Literal["start", "none"] = "start"
+    discount: float = Field(1.0, gt=0, le=1)
+    binary_rewards: bool = True
+    baseline_memory: float = Field(64.0, ge=1)
+    deviation_floor: float = Field(0.1, gt=0)
+    max_version_lag: int = Field(16, ge=0)
+    revision_min_change: float = Field(0.25, ge=0)
+    revision_max_steps: int = Field(50, ge=0)
+    train_approximate: bool = False
+    publish_every_steps: int = Field(1, ge=1)
+    num_kept_versions: int = Field(4, ge=1)
+    agreement_sequences: int = Field(8, ge=0)
+    seed: int = 0
+    num_threads: int = Field(1, ge=1)
+
+
 class TracingSettings(Section):
     """OpenTelemetry traces of the services' own work; off without `otlp_url`.
 
@@ -244,6 +288,7 @@ class Settings(BaseSettings):
     sink: SinkSettings = SinkSettings()
     worker: WorkerSettings = WorkerSettings()
     promotion: PromotionSettings = PromotionSettings()
+    trainer: TrainerSettings = TrainerSettings()
     tracing: TracingSettings = TracingSettings()
 
     @property
