@@ -50,7 +50,7 @@ class Following:
 
     def poll(self, timeout_seconds: float) -> list[Received]:
         """What came, in order within a topic. TransientError for topics that cannot be read."""
-        received = self._consumer.poll(_MAX_RECORDS, timeout_seconds)
+        received = self._poll(timeout_seconds)
         now = self._monotonic()
         if received:
             self._heard_at = now
@@ -72,10 +72,15 @@ class Following:
             return []
         finally:
             self._heard_at = self._monotonic()
-        received = self._consumer.poll(_MAX_RECORDS, timeout_seconds)
+        received = self._poll(timeout_seconds)
         if self._consumer.at_end():
             self.as_of = asked_at
         return received
+
+    def _poll(self, timeout_seconds: float) -> list[Received]:
+        """The first record as soon as it comes: a poll for many waits until there are so many."""
+        first = self._consumer.poll(1, timeout_seconds)
+        return first + self._consumer.poll(_MAX_RECORDS, 0.0) if first else first
 
     def close(self) -> None:
         """Release the connections."""
