@@ -6,7 +6,7 @@ Every table `<name>` is a view without duplicates over the stored `<name>_log`. 
 
 from dataclasses import dataclass
 
-from schemas.atdp import internal
+from schemas.atdp import internal, training
 from schemas.atdp import types as protocol
 
 
@@ -28,11 +28,16 @@ STEPS = Table("steps", protocol.Step, "step_id")
 REWARDS = Table("rewards", protocol.Reward, "reward_id")
 TRAJECTORIES = Table("trajectories", internal.TrajectorySummary, "trajectory_id")
 SAMPLES = Table("samples", internal.Sample, "sample_id")
+SAMPLE_DECISIONS = Table("sample_decisions", training.SampleDecision, "sample_id")
+MICROBATCHES = Table("microbatches", training.MicroBatch, "batch_id")
 DEAD_LETTERS = Table("dead_letters", internal.DeadLetter, "dead_letter_id")
 QUARANTINED_EVENTS = Table("quarantined_events", internal.Quarantined, "quarantine_id")
 AUDIT_EVENTS = Table("audit_events", internal.AuditEvent, "audit_id")
 
-TABLES = (STEPS, REWARDS, TRAJECTORIES, SAMPLES, DEAD_LETTERS, QUARANTINED_EVENTS, AUDIT_EVENTS)
+TABLES = (
+    STEPS, REWARDS, TRAJECTORIES, SAMPLES, SAMPLE_DECISIONS, MICROBATCHES, DEAD_LETTERS,
+    QUARANTINED_EVENTS, AUDIT_EVENTS,
+)  # fmt: skip
 
 #: Views that hold no rows of their own.
 VIEWS = ("unmatched_rewards", "messages")
@@ -44,6 +49,7 @@ PROCESSING_COLUMNS = (
     "received_at",
     "replay_epoch",
     "replayed",
+    "step_refs",
     "raw_topic",
     "raw_partition",
     "raw_offset",

@@ -20,6 +20,8 @@ ENDS = "trajectory.ends.v1"
 SUMMARIES = "trajectory.summaries.v1"
 TICKS = "assembly.ticks.v1"
 SAMPLES = "training.samples.v1"
+DECISIONS = "training.decisions.v1"
+MICROBATCHES = "training.microbatches.v1"
 KEYS = "control.keys.v1"
 REPLAYS = "control.replays.v1"
 AUDIT = "audit.events.v1"
@@ -32,18 +34,24 @@ WORKERS = "inference.workers.v1"
 
 REDACTION = "streams.redaction"
 ASSEMBLY = "streams.assembly"
+BATCHING = "streams.batching"
 SINK = "streams.sink"
 GATEWAY = "inference.gateway"
 WORKER = "inference.worker"
 PROMOTION = "controlplane.promotion"
+TRAINER = "trainer"
 #: The processors in the order in which records pass them.
 GROUPS = (REDACTION, ASSEMBLY, SINK)
+#: Processors that run only where something learns. No replay of the data path touches them.
+LEARNING_GROUPS = (BATCHING,)
 
 LINEAGES_TABLE = "lineages"
 ALIASES_TABLE = "aliases"
 TRAJECTORIES_TABLE = "trajectories"
+LEARNED_TABLE = "learned"
 #: State tables of each processor; each has a compacted changelog topic.
-TABLES = {REDACTION: (LINEAGES_TABLE, ALIASES_TABLE), ASSEMBLY: (TRAJECTORIES_TABLE,), SINK: ()}
+TABLES = {REDACTION: (LINEAGES_TABLE, ALIASES_TABLE), ASSEMBLY: (TRAJECTORIES_TABLE,),
+          BATCHING: (LEARNED_TABLE,), SINK: ()}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +95,14 @@ TOPICS: tuple[Topic, ...] = (
     Topic(ENDS, "TrajectoryEnd", "trajectory", None, "delete", _CLEAN, REDACTION, (ASSEMBLY,)),
     Topic(SUMMARIES, "TrajectorySummary", "trajectory", None, "delete", _CLEAN, ASSEMBLY, (SINK,)),
     Topic(TICKS, "Tick", "partition", None, "delete", 1.0, ASSEMBLY, (ASSEMBLY,)),
-    Topic(SAMPLES, "Sample", "trajectory", None, "delete", _CLEAN, ASSEMBLY, (SINK,)),
+    Topic(SAMPLES, "Sample", "trajectory", None, "delete", _CLEAN, ASSEMBLY, (BATCHING, SINK)),
+    Topic(DECISIONS, "SampleDecision", "trajectory", None, "delete", _CLEAN, BATCHING, (SINK,)),
+    # One order for the trainer, whose checkpoint holds the offset.
+    Topic(MICROBATCHES, "MicroBatch", "policy", 1, "delete", 14 * _DAY, BATCHING,
+          (TRAINER, BATCHING, SINK)),
     Topic(KEYS, "KeyRecord", "key id", 1, "compact", 0, "cli", (GATEWAY,)),
-    Topic(REPLAYS, "Replay", "group", 1, "compact", 0, "cli", GROUPS),
+    Topic(REPLAYS, "Replay", "group", 1, "compact", 0, "cli",
+          (*GROUPS, *LEARNING_GROUPS)),
     Topic(AUDIT, "AuditEvent", "id", 1, "delete", 365 * _DAY, "whoever acts", (SINK,)),
     # A quarantined record wraps a raw one, which may be as large as its own topic takes.
     Topic(QUARANTINE, "Quarantined", "id", 1, "delete", 14 * _DAY, REDACTION, (SINK,),
@@ -109,7 +122,7 @@ TOPICS: tuple[Topic, ...] = (
 
 #: Topics whose broken records go to a dead-letter topic of their own.
 DEAD_LETTERED = (RAW_EVENTS, RAW_ALIASES, RAW_UNRESOLVED, STEPS, REWARDS, ENDS, SUMMARIES, TICKS,
-                 SAMPLES, AUDIT, QUARANTINE)  # fmt: skip
+                 SAMPLES, DECISIONS, MICROBATCHES, AUDIT, QUARANTINE)  # fmt: skip
 
 
 def all_topics() -> Iterator[Topic]:

@@ -105,7 +105,7 @@ class Run:
     table: dict[str, bytes] = field(default_factory=dict)
     summaries: list[TrajectorySummary] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
-    offsets: dict[str, int] = field(default_factory=dict)
+    log: dict[str, list[Event]] = field(default_factory=dict)
     metrics: Metrics = field(default_factory=Metrics)
 
     def __post_init__(self) -> None:
@@ -124,8 +124,8 @@ class Run:
     def record(self, event: Event) -> Received:
         """The event at the next offset of its topic."""
         topic = _TOPICS[type(event)]
-        offset = self.offsets.get(topic, 0)
-        self.offsets[topic] = offset + 1
+        offset = len(self.log.setdefault(topic, []))
+        self.log[topic].append(event)
         key = b"0" if isinstance(event, Tick) else trajectory_key(TENANT, event.trajectory_id)
         return Received(topic, 0, offset, key, encode(event))
 

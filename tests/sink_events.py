@@ -10,7 +10,17 @@ from schemas.atdp.internal import (
     Quarantined,
     RewardRef,
     Sample,
+    StepRef,
     TrajectorySummary,
+)
+from schemas.atdp.training import (
+    Decision,
+    MicroBatch,
+    SampleDecision,
+    SampleOutcome,
+    SequenceKind,
+    TrainedSpan,
+    TrainingSequence,
 )
 from schemas.atdp.types import (
     ActionResult,
@@ -228,7 +238,41 @@ def _sample(tenant: str, trajectory: str, value: float) -> Sample:
         rewards=(RewardRef(reward_id=reward_id, revision=1),), reward=value,
         reward_policy="latest_final/1", reward_status=RewardStatus.FINAL,
         reasons=("not_eligible",), oldest_policy_version=3, newest_policy_version=3,
-        closed_at=NOON + timedelta(minutes=30),
+        closed_at=NOON + timedelta(minutes=30), step_outcomes=("complete",),
+        step_refs=tuple(StepRef(partition=1, offset=index) for index in range(4)),
+    )  # fmt: skip
+
+
+def decision(tenant: str, trajectory: str, **fields: Any) -> SampleDecision:
+    """The sample of that trajectory of `day` is in a micro-batch."""
+    values: dict[str, Any] = {
+        "sample_id": derive_id("sample", tenant, trajectory),
+        "tenant_id": tenant,
+        "trajectory_id": trajectory,
+        "policy": "main",
+        "decision": Decision.TRAINED,
+        "outcome": SampleOutcome.SUCCESS,
+        "batch_id": derive_id("batch", tenant),
+        "num_trained_tokens": 2,
+        "staleness": 1,
+        "decided_at": NOON + timedelta(hours=1),
+    }
+    return SampleDecision(**{**values, **fields})
+
+
+def microbatch(tenant: str) -> MicroBatch:
+    """One sequence with one trained span."""
+    sample_id = derive_id("sample", tenant, "t-0")
+    sequence = TrainingSequence(
+        sample_id=sample_id, tenant_id=tenant, trajectory_id="t-0", reward=1.0,
+        kind=SequenceKind.POLICY_GRADIENT, token_ids=(5, 6, 7), logprobs=(-0.5, -0.25),
+        trained=(TrainedSpan(first=1, end=3, version=3, step_id="t-0-s0"),),
+        outcome=SampleOutcome.SUCCESS, oldest_version=3,
+    )  # fmt: skip
+    return MicroBatch(
+        batch_id=derive_id("batch", tenant), policy="main", created_at=NOON, sequences=(sequence,),
+        num_sequences=1, num_tokens=3, num_trained_tokens=2, sample_ids=(sample_id,),
+        tenant_ids=(tenant,), oldest_version=3, newest_version=3, policy_version=4,
     )  # fmt: skip
 
 

@@ -45,6 +45,8 @@ TABLE_OF: Mapping[str, tables.Table] = {
     topics.REWARDS: tables.REWARDS,
     topics.SUMMARIES: tables.TRAJECTORIES,
     topics.SAMPLES: tables.SAMPLES,
+    topics.DECISIONS: tables.SAMPLE_DECISIONS,
+    topics.MICROBATCHES: tables.MICROBATCHES,
     topics.AUDIT: tables.AUDIT_EVENTS,
     topics.QUARANTINE: tables.QUARANTINED_EVENTS,
     **{topics.dead_letter_topic(name): tables.DEAD_LETTERS for name in topics.DEAD_LETTERED},

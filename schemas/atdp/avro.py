@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from schemas.atdp import internal, weights
+from schemas.atdp import internal, training, weights
 from schemas.atdp import types as protocol
 
 RELEASED = Path(__file__).parent / "released"
@@ -47,6 +47,9 @@ RELEASES: dict[int, tuple[type, int]] = {
     20: (weights.WorkerHeartbeat, 1),
     21: (weights.ProposalAnswer, 1),
     22: (protocol.Exchange, 2),
+    23: (internal.Sample, 2),
+    24: (training.MicroBatch, 1),
+    25: (training.SampleDecision, 1),
 }
 
 _PRIMITIVES: dict[Any, JsonValue] = {

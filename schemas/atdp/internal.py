@@ -59,6 +59,14 @@ class TrajectorySummary:
 
 
 @record
+class StepRef:
+    """Where the record of a step lies on trajectory.steps.v1."""
+
+    partition: int = doc("partition number")
+    offset: int = doc("offset of the first record that says the same of the step")
+
+
+@record
 class Sample:
     """A closed trajectory with its reward, ready to be learned from."""
 
@@ -78,6 +86,10 @@ class Sample:
     closed_at: datetime = doc("when the trajectory closed")
     replay_epoch: int = doc("number of the processing that made it", default=0)
     replayed: bool = doc("made again by a replay of records handled before", default=False)
+    step_refs: tuple[StepRef, ...] = doc(
+        "where the steps lie, in the order of step_ids; empty where not all are known", default=()
+    )
+    step_outcomes: tuple[str, ...] = doc("how the steps ended, each once, sorted", default=())
 
 
 @record
@@ -163,5 +175,5 @@ class AuditEvent:
 
 __all__ = [
     "Alias", "AuditEvent", "DeadLetter", "KeyRecord", "PartitionOffset", "Quarantined", "Replay",
-    "RewardRef", "Sample", "Tick", "TrajectorySummary", "UnresolvedFeedback",
+    "RewardRef", "Sample", "StepRef", "Tick", "TrajectorySummary", "UnresolvedFeedback",
 ]  # fmt: skip

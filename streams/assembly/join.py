@@ -47,11 +47,22 @@ class Conclusion:
 
 
 def absorb(
-    trajectory: Trajectory, event: Step | Reward | TrajectoryEnd, *, replayed: bool
+    trajectory: Trajectory,
+    event: Step | Reward | TrajectoryEnd,
+    *,
+    replayed: bool,
+    at: tuple[int, int] | None = None,
 ) -> Trajectory:
-    """The facts with `event` added; the same object when it says nothing new."""
+    """The facts with `event` added; the same object when it says nothing new.
+
+    `at` is partition and offset of its record. Of records that say the same of a step the one with
+    the lowest offset counts: all of them lie on one partition, so the others never change anything,
+    in whatever order they are seen.
+    """
     if isinstance(event, Step):
-        return _absorb_step(trajectory, _step_facts(event, replayed=replayed))
+        facts = _step_facts(event, replayed=replayed)
+        partition, offset = at or (None, None)
+        return _absorb_step(trajectory, replace(facts, partition=partition, offset=offset))
     if isinstance(event, Reward):
         return _absorb_reward(trajectory, _reward_facts(event, replayed=replayed))
     return _absorb_end(trajectory, to_us(event.occurred_at), replayed=replayed)
@@ -107,15 +118,21 @@ def _total_order(fact: StepFacts | RewardFacts) -> tuple[tuple[bool, str], ...]:
 
 def _absorb_step(trajectory: Trajectory, new: StepFacts) -> Trajectory:
     old = trajectory.steps.get(new.step_id)
-    if old is not None and _step_rank(old) >= _step_rank(new):
+    if old is not None and (_step_rank(old), _earliness(old)) >= (_step_rank(new), _earliness(new)):
         return trajectory
     return replace(trajectory, steps={**trajectory.steps, new.step_id: new})
+
+
+def _earliness(step: StepFacts) -> tuple[bool, int]:
+    """Higher for lower offsets; coordinates are better than none."""
+    return step.offset is not None, -(step.offset or 0)
 
 
 def _step_rank(step: StepFacts) -> tuple[int, bool, int, tuple[tuple[bool, str], ...]]:
     """The version that the table shows as well: completed before others, then the earliest."""
     completed = step.outcome == Outcome.COMPLETE.value
-    return step.epoch, completed, -step.started_us, _total_order(step)
+    content = _total_order(replace(step, partition=None, offset=None))
+    return step.epoch, completed, -step.started_us, content
 
 
 def _absorb_reward(trajectory: Trajectory, new: RewardFacts) -> Trajectory:

@@ -120,7 +120,8 @@ class Assembly:
             return Effects()
         stored = load(key, row, state.get) if row else None
         old = stored or Trajectory(event.tenant_id, event.trajectory_id)
-        new = absorb(old, event, replayed=self._mark.is_replayed(record))
+        at = record.partition, record.offset
+        new = absorb(old, event, replayed=self._mark.is_replayed(record), at=at)
         if new is stored:
             return Effects()
         if len(new.steps) + len(new.rewards) > MAX_FACTS:
@@ -239,10 +240,10 @@ _TOPICS: dict[type, str] = {TrajectorySummary: topics.SUMMARIES, Sample: topics.
 
 
 def _digest(event: TrajectorySummary | Sample) -> str:
-    """Of what an event says, leaving aside which processing says it."""
+    """Of what an event says, leaving aside which processing says it and where steps lie."""
     said: TrajectorySummary | Sample
     if isinstance(event, Sample):
-        said = replace(event, replay_epoch=0, replayed=False)
+        said = replace(event, replay_epoch=0, replayed=False, step_refs=())
     else:
         said = replace(event, replay_epoch=0)
     return hashlib.sha256(to_json(said)).hexdigest()[:16]

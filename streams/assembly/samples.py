@@ -7,8 +7,9 @@ not the first follows the step before it in order. Further attempts of a step ar
 their own; a reward of an attempt rates the step.
 
 Identity. A sample's id is a function of its step ids in order, the rewards with their revisions
-and the policy. So a later revision makes another sample, and the same content never a second
-one. Of several samples of one trajectory the newest holds.
+and the policy; where the records of the steps lie is no part of it. So a later revision makes
+another sample, and the same content never a second one. Of several samples of one trajectory the
+newest holds.
 
 Reasons why a sample is not eligible (closed list, in this order):
   not_permitted     a step may not be learned from (`training_eligible` is false)
@@ -20,7 +21,7 @@ Reasons why a sample is not eligible (closed list, in this order):
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from schemas.atdp.internal import RewardRef, Sample, TrajectorySummary
+from schemas.atdp.internal import RewardRef, Sample, StepRef, TrajectorySummary
 from schemas.atdp.types import Outcome
 from schemas.ids import derive_id
 from streams.assembly.state import RewardFacts, StepFacts, to_time
@@ -142,7 +143,19 @@ def _sample(
         replayed=closing.replayed
         and all(step.replayed for step in steps)
         and all(reward.replayed for reward in rewards),
+        step_refs=_step_refs(steps),
+        step_outcomes=tuple(sorted({step.outcome for step in steps})),
     )
+
+
+def _step_refs(steps: Sequence[StepFacts]) -> tuple[StepRef, ...]:
+    """Where the steps lie; nothing unless all are known, so that none is taken for another."""
+    refs = tuple(
+        StepRef(partition=step.partition, offset=step.offset)
+        for step in steps
+        if step.partition is not None and step.offset is not None
+    )
+    return refs if len(refs) == len(steps) else ()
 
 
 def sample_id(steps: Sequence[StepFacts], rewards: Sequence[RewardFacts], policy: str) -> str:

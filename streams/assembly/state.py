@@ -61,6 +61,9 @@ class StepFacts:
     newest_version: int | None = None
     task_key: str | None = None
     agent_id: str | None = None
+    #: Where the first record lies that says this. Rows from before this was kept lack it.
+    partition: int | None = None
+    offset: int | None = None
 
     @property
     def order(self) -> tuple[int, int, str]:

@@ -1,7 +1,9 @@
 """The processor `streams.sink`: records of clean topics → rows, then acknowledged.
 
-    trajectory.* and training.* ──▶ lane ──▶ steps, rewards, trajectories, samples
-    dead.*, audit, quarantine   ──▶ lane ──▶ dead_letters, audit_events, quarantined_events
+    trajectory.*, training.samples and .decisions
+            ──▶ lane ──▶ steps, rewards, trajectories, samples, sample_decisions
+    training.microbatches, dead.*, audit, quarantine
+            ──▶ lane ──▶ microbatches, dead_letters, audit_events, quarantined_events
 
 A process that dies between insert and acknowledgement writes the same rows again; their ids and
 versions are the same, so the tables do not change.
@@ -29,8 +31,15 @@ from streams.sink.writer import Writer
 
 log = structlog.get_logger()
 
-TRAJECTORY_TOPICS = (topics.STEPS, topics.REWARDS, topics.SUMMARIES, topics.SAMPLES)
+TRAJECTORY_TOPICS = (
+    topics.STEPS,
+    topics.REWARDS,
+    topics.SUMMARIES,
+    topics.SAMPLES,
+    topics.DECISIONS,
+)
 SINGLE_TOPICS = (
+    topics.MICROBATCHES,
     topics.AUDIT,
     topics.QUARANTINE,
     *(topics.dead_letter_topic(name) for name in topics.DEAD_LETTERED),

@@ -24,9 +24,11 @@ from schemas.atdp.internal import (
     Quarantined,
     RewardRef,
     Sample,
+    StepRef,
     TrajectorySummary,
 )
 from schemas.atdp.limits import EARLIEST, LATEST, MAX_INT64, MAX_UINT32
+from schemas.atdp.training import Decision, MicroBatch, SampleDecision, TrainingSequence
 from schemas.atdp.types import (
     Coordinates,
     Gap,
@@ -105,7 +107,8 @@ def _version(event: Any, cells: Cells, at: Coordinates) -> int:
     Reward: the highest revision, then the highest replay epoch, then the latest judgement, then
     the digest. Step: the highest epoch, then a completed one, then the earliest (later ones are
     attempts of it). Assembly decides both alike. Trajectory and sample: the highest epoch, then
-    the last one emitted; all of one trajectory lie on one partition.
+    the last one emitted; all of one trajectory lie on one partition. Decision: that a sample is
+    trained is the last word, else as for the sample.
     """
     epoch = _within("replay_epoch", getattr(event, "replay_epoch", 0), MAX_UINT32)
     ranks, order, tie = (epoch, 0), 0, 0
@@ -115,7 +118,9 @@ def _version(event: Any, cells: Cells, at: Coordinates) -> int:
     elif isinstance(event, Step):
         ranks = (epoch, int(event.outcome is Outcome.COMPLETE))
         order = _MAX_UINT64 - cells["started_at"]
-    elif isinstance(event, TrajectorySummary | Sample):
+    elif isinstance(event, SampleDecision):
+        ranks, order = (int(event.decision is Decision.TRAINED), epoch), at.offset
+    elif isinstance(event, TrajectorySummary | Sample | MicroBatch):
         order = at.offset
     elif isinstance(event, DeadLetter | Quarantined | AuditEvent):
         order = cells["occurred_at"]
@@ -218,6 +223,10 @@ def _reward_ref(field: str, ref: RewardRef) -> tuple[str, int]:
     return ref.reward_id, _integer(field, ref.revision)
 
 
+def _step_ref(field: str, ref: StepRef) -> tuple[int, int]:
+    return _integer(field, ref.partition), _integer(field, ref.offset)
+
+
 # -- flattening --------------------------------------------------------------------------------
 
 Put = Callable[[Any, Cells], None]
@@ -234,7 +243,10 @@ _CONVERT: dict[Any, Convert] = {
     Gap: _gap,
     RewardSignal: _reward_signal,
     RewardRef: _reward_ref,
+    StepRef: _step_ref,
 }
+#: What no table holds: the tokens of a micro-batch.
+_LEFT_OUT = (TrainingSequence,)
 #: Singular of the field of messages, for the column that holds their roles.
 _ROLES = {"new_messages": "new_message_roles", "output": "output_roles"}
 
@@ -303,6 +315,8 @@ def _put_coordinates(name: str, prefix: str) -> Put:
 def _put_list(name: str, item: type) -> Put:
     if item is Message:
         return _put_messages(name)
+    if item in _LEFT_OUT:
+        return lambda _event, _cells: None
     if name in ("token_ids", "prompt_token_ids"):
         return lambda event, cells: cells.update({name: _uint32s(name, getattr(event, name))})
     convert = _CONVERT[item]

@@ -3,11 +3,15 @@
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streams.sink.migrate import Migration, shipped
 
-_CREATE = re.compile(r"CREATE (?:TABLE|VIEW) IF NOT EXISTS (?P<name>\w+)(?P<rest>.*)\Z", re.DOTALL)
+_CREATE = re.compile(
+    r"CREATE (?:(?:TABLE|VIEW) IF NOT EXISTS|OR REPLACE VIEW) (?P<name>\w+)(?P<rest>.*)\Z",
+    re.DOTALL,
+)
+_ADD = re.compile(r"ALTER TABLE (?P<name>\w+) ADD COLUMN IF NOT EXISTS(?P<rest>.*)\Z", re.DOTALL)
 _COLUMN = re.compile(r"    `?(?P<name>\w+)`? (?P<type>.+?) COMMENT '(?P<text>(?:[^'\\]|\\.)*)'")
 _COMMENT = re.compile(r"\nCOMMENT '(?P<text>(?:[^'\\]|\\.)*)'\Z")
 _ORDER = re.compile(r"\nORDER BY (?P<key>.+)")
@@ -41,13 +45,15 @@ class Relation:
 
 
 def relations(migrations: Sequence[Migration]) -> list[Relation]:
-    """Every table and view that the migrations create, in their order."""
-    return [
-        _relation(match["name"], match["rest"])
-        for migration in migrations
-        for statement in migration.statements
-        if (match := _CREATE.match(statement))
-    ]
+    """Every table and view that the migrations create, in their order, as the last one left it."""
+    found: dict[str, Relation] = {}
+    for statement in (s for migration in migrations for s in migration.statements):
+        if match := _CREATE.match(statement):
+            found[match["name"]] = _relation(match["name"], match["rest"])
+        elif match := _ADD.match(statement):
+            table = found[match["name"]]
+            found[table.name] = replace(table, columns=(*table.columns, *_columns(match["rest"])))
+    return list(found.values())
 
 
 def stored_tables(migrations: Sequence[Migration]) -> list[Relation]:
@@ -58,13 +64,17 @@ def stored_tables(migrations: Sequence[Migration]) -> list[Relation]:
 def _relation(name: str, rest: str) -> Relation:
     comment = _COMMENT.search(rest)
     order = _ORDER.search(rest)
-    columns = tuple(
-        Column(match["name"], match["type"], match["text"].replace("\\'", "'"))
-        for line in rest.splitlines()
-        if (match := _COLUMN.match(line))
-    )
+    columns = _columns(rest)
     text = comment["text"].replace("\\'", "'") if comment else ""
     return Relation(name, text, order["key"] if order and columns else "", columns)
+
+
+def _columns(text: str) -> tuple[Column, ...]:
+    return tuple(
+        Column(match["name"], match["type"], match["text"].replace("\\'", "'"))
+        for line in text.splitlines()
+        if (match := _COLUMN.match(line))
+    )
 
 
 def markdown(migrations: Sequence[Migration]) -> str:

@@ -15,7 +15,8 @@ TOPICS = {
     "trajectory.rewards.v1", "trajectory.ends.v1", "trajectory.summaries.v1",
     "assembly.ticks.v1", "training.samples.v1", "control.keys.v1", "control.replays.v1",
     "audit.events.v1", "quarantine.events.v1", "weights.chunks.v1", "weights.versions.v1",
-    "weights.promotions.v1", "weights.acks.v1", "inference.workers.v1",
+    "weights.promotions.v1", "weights.acks.v1", "inference.workers.v1", "training.decisions.v1",
+    "training.microbatches.v1",
 }  # fmt: skip
 GROUPS = ("streams.redaction", "streams.assembly", "streams.sink")
 COLUMNS = {
@@ -29,6 +30,8 @@ COLUMNS = {
     "trajectories": "trajectory_id num_steps reward reward_status first_policy_version "
     "last_policy_version closed_at",
     "samples": "sample_id",
+    "sample_decisions": "sample_id decision decision_reason batch_id",
+    "microbatches": "batch_id policy num_sequences sample_ids",
     "dead_letters": "dead_letter_id reason",
     "quarantined_events": "quarantine_id reason",
     "audit_events": "audit_id",
@@ -55,13 +58,17 @@ def test_topics() -> None:
 def test_every_topic_has_a_name_of_its_own_and_known_readers() -> None:
     made = [topic.name for topic in topics.all_topics()]
     assert len(set(made)) == len(made)
-    services = {*GROUPS, "inference.gateway", "inference.worker", "controlplane.promotion"}
+    services = {
+        *GROUPS, "streams.batching", "trainer", "inference.gateway", "inference.worker",
+        "controlplane.promotion",
+    }  # fmt: skip
     assert all(set(topic.readers) <= services for topic in topics.all_topics())
     assert set(topics.DEAD_LETTERED) <= TOPICS
 
 
 def test_groups() -> None:
     assert topics.GROUPS == GROUPS
+    assert topics.LEARNING_GROUPS == ("streams.batching",)
 
 
 def test_tables_and_their_columns() -> None:

@@ -22,8 +22,8 @@ STEPS_COLUMNS = [
 
 def test_names_are_frozen() -> None:
     assert [table.name for table in tables.TABLES] == [
-        "steps", "rewards", "trajectories", "samples", "dead_letters", "quarantined_events",
-        "audit_events",
+        "steps", "rewards", "trajectories", "samples", "sample_decisions", "microbatches",
+        "dead_letters", "quarantined_events", "audit_events",
     ]  # fmt: skip
     made = {relation.name for relation in relations(shipped())}
     wanted = {t.name for t in tables.TABLES} | {t.log for t in tables.TABLES} | {*tables.VIEWS}

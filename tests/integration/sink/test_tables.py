@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from schemas import tables
+from schemas.atdp.training import Decision
 from schemas.clock import SystemClock
 from schemas.errors import ConfigError, TransientError
 from schemas.ids import uuid7
@@ -23,7 +24,7 @@ from streams.sink.migrate import migrate, open_migrated, recorded, shipped
 from streams.sink.store import ClickHouseStore
 from streams.sink.writer import Writer, token
 from tests.integration.sink.conftest import rows_of, write
-from tests.sink_events import NOON, day, reward, step, summary
+from tests.sink_events import NOON, day, decision, microbatch, reward, step, summary
 
 pytestmark = pytest.mark.integration
 
@@ -285,3 +286,20 @@ def test_a_host_in_new_york_writes_the_same_epochs(
     there = store.rows(sql, {"owner": owner})
     assert len(there) == 1
     assert there == store.rows(sql, {"owner": here})
+
+
+def test_samples_show_what_became_of_them(store: ClickHouseStore) -> None:
+    owner = tenant()
+    waits = decision(owner, "t-0", decision=Decision.HELD, decision_reason="tenant_share")
+    stale = decision(owner, "t-1", decision=Decision.DROPPED, decision_reason="stale")
+    assert not write(store, [*day(owner), waits, stale, decision(owner, "t-0"), microbatch(owner)])
+    found = store.rows(
+        "SELECT trajectory_id, decision, decision_reason FROM samples "
+        "WHERE tenant_id = {owner:String} AND trajectory_id < 't-3' ORDER BY trajectory_id",
+        {"owner": owner},
+    )
+    assert [tuple(row) for row in found] == [
+        ("t-0", "trained", None), ("t-1", "dropped", "stale"), ("t-2", None, None),
+    ]  # fmt: skip
+    sql = "SELECT num_trained_tokens FROM microbatches WHERE has(tenant_ids, {owner:String})"
+    assert one(store, sql, owner=owner) == 2

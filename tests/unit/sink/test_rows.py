@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import tables
+from schemas.atdp.training import Decision
 from schemas.atdp.types import (
     ActionResult,
     Coordinates,
@@ -25,7 +26,7 @@ from schemas.errors import PermanentError, Reason
 from streams.sink.migrate import shipped
 from streams.sink.rows import Row, to_row
 from streams.sink.tables_doc import stored_tables
-from tests.sink_events import NOON, day, reward, step, summary
+from tests.sink_events import NOON, day, decision, microbatch, reward, step, summary
 
 AT = Coordinates(topic="trajectory.steps.v1", partition=1, offset=7)
 
@@ -37,11 +38,18 @@ def row(event: Any, offset: int = 7) -> Row:
 def test_every_kind_of_event_fills_exactly_the_columns_of_its_table() -> None:
     declared = {t.name: {c.name for c in t.columns} for t in stored_tables(shipped())}
     seen = set()
-    for event in day("a"):
+    for event in [*day("a"), decision("a", "t-0"), microbatch("a")]:
         made = row(event)
         seen.add(made.table)
         assert set(made.cells) == declared[made.table.log], made.table.name
     assert seen == set(tables.TABLES)
+
+
+def test_that_a_sample_is_trained_is_the_last_word() -> None:
+    trained = row(decision("a", "t-0"), offset=1)
+    held = row(decision("a", "t-0", decision=Decision.HELD, replay_epoch=3), offset=9)
+    dropped = row(decision("a", "t-0", decision=Decision.DROPPED, replay_epoch=2), offset=10)
+    assert trained.version > held.version > dropped.version
 
 
 def test_times_are_exact_microseconds_in_any_zone() -> None:
