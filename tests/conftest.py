@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from infra.local.engine import ensure_engine
-from tests import containers, services
+from tests import containers, services, tiny_model
+from tests import live_engine as live_engines
+from tests.live_engine import LiveEngine
 from tests.services import ClickHouseEndpoint
 
 #: When set, a test that needs the shared data fails where it is absent.
@@ -50,6 +52,16 @@ def engine_python() -> Path:
     """The python of an environment with vLLM; made once per user, which takes a minute."""
     configured = os.environ.get(ENGINE_PYTHON)
     return ensure_engine(Path(configured) if configured else None, print)
+
+
+@pytest.fixture(scope="session")
+def live_engine(
+    engine_python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LiveEngine]:
+    """vLLM on the tiny model with tied embeddings. One per session: leave `held` right."""
+    folder = tmp_path_factory.mktemp("engine")
+    with live_engines.running(engine_python, folder, tiny_model.first_version()) as engine:
+        yield engine
 
 
 @pytest.fixture(scope="session")

@@ -92,6 +92,11 @@ class Worker:
         self._lost_at: Goal | None = None
         self._num_losses = 0
 
+    @property
+    def shadow(self) -> Shadow | None:
+        """What the engine holds; None while there is none."""
+        return self._shadow
+
     def tend(self) -> None:
         """Look after the engine once."""
         match self._supervisor.tend():
@@ -203,11 +208,8 @@ class Worker:
         """Take the step; by a snapshot where the deltas are not to be had."""
         try:
             timing, stage_ms = self._stepped(step, target)
-        except RefusedError:
-            healing = restore_step(target, self._follower.history)
-            if isinstance(step, Refuse | Relabel) or isinstance(healing, Refuse):
-                raise
-            timing, stage_ms = self._stepped(healing, target)
+        except RefusedError as refused:
+            timing, stage_ms = self._healed(step, target, refused)
         self.serving = self._last_good = target
         self._beat()
         if tell:
@@ -218,6 +220,18 @@ class Worker:
             )  # fmt: skip
         _log.info("version_applied", version=target.version, step=type(step).__name__,
                   stage_ms=round(stage_ms, 1), pause_ms=round(timing.pause_ms, 1))  # fmt: skip
+
+    def _healed(
+        self, step: Step, target: VersionRef, refused: RefusedError
+    ) -> tuple[Timing, float]:
+        """By a snapshot; what was refused first says most where that does not do either."""
+        healing = restore_step(target, self._follower.history)
+        if isinstance(step, Refuse | Relabel) or isinstance(healing, Refuse):
+            raise refused
+        try:
+            return self._stepped(healing, target)
+        except RefusedError:
+            raise refused from None
 
     def _stepped(self, step: Step, target: VersionRef) -> tuple[Timing, float]:
         assert self._shadow is not None

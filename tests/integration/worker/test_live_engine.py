@@ -1,0 +1,172 @@
+"""Updates of a real vLLM: bit-exact in fused and tied tensors, and labelled truly."""
+
+import threading
+import urllib.error
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from inference.worker.client import EngineClient
+from inference.worker.engine.middleware import Label
+from inference.worker.update import EngineError, Fault, PauseMode, UpdateFailedError, Updater
+from schemas.weights.shadow import Patch, Shadow
+from tests.live_engine import LiveEngine, ask, status_of
+from tests.tiny_model import letter_of, next_version
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+
+NUM_VERSIONS = 30
+
+
+@dataclass
+class Bench:
+    """Engine and shadow, moved together."""
+
+    engine: LiveEngine
+    folder: Path
+    shadow: Shadow
+    mode: PauseMode = "wait"
+    patches: list[Patch] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.version = self.engine.answers
+        self.updater = Updater(self.engine.client, self.folder / "patch", self.mode, 30.0)
+        self.updater.relabel(self.shadow, Label("main", self.version, self.shadow.root))
+
+    def move(self, density: float = 0.01) -> float:
+        """To the next version. The pause in milliseconds."""
+        self.version += 1
+        before = dict(self.shadow.digests)
+        new = next_version(dict(self.shadow.tensors), self.version, density=density)
+        patch = self.shadow.apply(self.shadow.diff(new)[0])
+        label = Label("main", self.version, patch.root)
+        try:
+            timing = self.updater.update(patch, before, self.shadow, label)
+        except UpdateFailedError:
+            self.shadow.write(patch.inverse())
+            self.version -= 1
+            raise
+        self.patches.append(patch)
+        return timing.pause_ms
+
+    def require_equal(self) -> None:
+        """Every tensor of the engine is that of the shadow, and the answer is the version's."""
+        assert self.engine.client.digests() == dict(self.shadow.digests)
+        text, headers = self.engine.ask()
+        assert text == letter_of(self.version)
+        assert headers["policy-version"] == str(self.version)
+        assert headers["weights-root"] == self.shadow.root
+
+
+@contextmanager
+def benches(engine: LiveEngine, folder: Path, mode: PauseMode = "wait") -> Iterator[Bench]:
+    made = Bench(engine, folder, Shadow(engine.held), mode)
+    yield made
+    engine.held, engine.answers = dict(made.shadow.tensors), made.version
+
+
+@pytest.fixture
+def bench(live_engine: LiveEngine, tmp_path: Path) -> Iterator[Bench]:
+    with benches(live_engine, tmp_path) as made:
+        yield made
+
+
+def test_many_versions_are_bit_exact(bench: Bench) -> None:
+    pauses = []
+    for step in range(NUM_VERSIONS):
+        # Sparse, dense and whole changes take different ways through the engine.
+        pauses.append(bench.move(density=[0.001, 0.05, 1.0][step % 3]))
+        bench.require_equal()
+    assert len(pauses) == NUM_VERSIONS
+
+
+def test_an_error_in_the_middle_is_undone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.move()
+    write = EngineClient.write
+    failing = iter([7])
+
+    def half(self: EngineClient, patch: Path) -> None:
+        write(self, patch, fail_after=next(failing, None))
+
+    monkeypatch.setattr(EngineClient, "write", half)
+    with pytest.raises(UpdateFailedError) as caught:
+        bench.move()
+    assert caught.value.fault is Fault.ENGINE_FAILED
+    bench.require_equal()
+    bench.move()
+    bench.require_equal()
+
+
+def test_a_torn_patch_is_refused_before_anything_is_written(bench: Bench) -> None:
+    torn = bench.folder / "torn"
+    bench.move()
+    whole = (bench.folder / "patch").read_bytes()
+    torn.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(EngineError):
+        bench.engine.client.write(torn)
+    bench.require_equal()
+
+
+def test_under_constant_traffic_every_label_is_right_and_no_request_fails(bench: Bench) -> None:
+    bench.move()
+    stop, wrong, seen = threading.Event(), [], set()
+
+    def client() -> None:
+        while not stop.is_set():
+            try:
+                text, headers = bench.engine.ask()
+            except urllib.error.URLError as error:
+                wrong.append(str(error))
+                return
+            version = int(headers["policy-version"])
+            seen.add(version)
+            if text != letter_of(version):
+                wrong.append(f"{text} from version {version}")
+
+    threads = [threading.Thread(target=client) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(20):
+            bench.move()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+    assert len(seen) > 10
+    bench.require_equal()
+
+
+def test_an_answer_that_stood_still_says_from_which_token_on(
+    live_engine: LiveEngine, tmp_path: Path
+) -> None:
+    with benches(live_engine, tmp_path, "keep") as bench:
+        bench.move()
+        old, _ = live_engine.ask(tokens=300)
+        answers: list[tuple[str, dict[str, str]]] = []
+        thread = threading.Thread(target=lambda: answers.append(ask(live_engine.url, tokens=300)))
+        thread.start()
+        while not any(live_engine.client.progress().values()):
+            assert thread.is_alive()
+        bench.move()
+        thread.join()
+        (text, headers) = answers[0]
+        (first, second) = headers["policy-spans"].split(",")
+        boundary = int(second.partition(":")[0])
+        assert (first, second) == (f"0:{bench.version - 1}", f"{boundary}:{bench.version}")
+        assert "policy-version" not in headers
+        # A token is a letter here: up to the boundary the old weights have answered.
+        assert 0 < boundary < 300
+        assert text[:boundary] == old[:boundary]
+        bench.require_equal()
+
+
+def test_strangers_reach_none_of_the_worker_s_routes(bench: Bench) -> None:
+    for path in ("/pause", "/update_weights", "/collective_rpc", "/headrace/label", "/sleep"):
+        assert status_of(bench.engine.url, path) == 403
+    assert status_of(bench.engine.url, "/health", "GET") == 200
+    bench.require_equal()
