@@ -4,7 +4,7 @@ Nothing here waits, so nothing can be cancelled half-way: a cancelled request is
 """
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 import structlog
@@ -16,6 +16,7 @@ from inference.spool.frames import Kind, with_key
 from schemas import codec
 from schemas.atdp import Exchange
 from schemas.atdp.types import Header, Outcome
+from schemas.clock import Clock, ForwardClock, SystemClock
 from schemas.telemetry import Metrics
 
 _log = structlog.get_logger("capture")
@@ -31,11 +32,17 @@ class Capture:
     When the disk refuses a frame of the answer, nothing after it is kept: a record has no hole.
     With `shed` the call goes on; with `block` SpoolWriteError is raised, since bytes may not be
     released before they are written. Either way `end` closes the record as what is known.
+    Its times come one after the other, also where the machine's clock is set back meanwhile.
     """
 
-    def __init__(self, recorder: "Recorder", exchange_id: bytes, *, is_kept: bool = True) -> None:
+    def __init__(
+        self, recorder: "Recorder", exchange_id: bytes, started_at: datetime, *,
+        is_kept: bool = True,
+    ) -> None:  # fmt: skip
         self._recorder = recorder
         self._exchange_id = exchange_id
+        self._started_at = started_at
+        self._clock = ForwardClock(recorder.clock)
         #: False for a call that goes on without capture, as the setting `shed` says.
         self.is_kept = is_kept
         self._is_open = is_kept
@@ -46,7 +53,7 @@ class Capture:
 
     def head(self, status: int, headers: Iterable[Header], proof: Proof) -> None:
         """The upstream's status line and headers, and what its worker proves by them."""
-        self._head = {"status": status, "first_byte_at": _now(), **proof.fields()}
+        self._head = {"status": status, "first_byte_at": self._now(), **proof.fields()}
         named = [{"name": h.name, "value": h.value} for h in headers]
         self._append(Kind.HEAD, patch(self._head | {"response_headers": named}))
 
@@ -66,7 +73,7 @@ class Capture:
         self._is_open = False
         if self._is_cut and outcome is Outcome.COMPLETE:  # for the client; this record is not
             outcome, error_class = Outcome.GATEWAY_CRASHED, DISK_REFUSED
-        fields: dict[str, Any] = {"outcome": outcome.value, "ended_at": _now()}
+        fields: dict[str, Any] = {"outcome": outcome.value, "ended_at": self._now()}
         fields |= {"error_class": error_class, "attempts": attempts}
         if self.extras_shown:
             fields["extras_shown"] = True
@@ -75,6 +82,9 @@ class Capture:
         if status is not None:
             fields["status"] = status
         self._recorder.end(self._exchange_id, patch(fields))
+
+    def _now(self) -> str:
+        return max(self._started_at, self._clock.now()).isoformat()
 
     def _append(self, kind: Kind, payload: bytes) -> None:
         if not self._is_open or self._is_cut:
@@ -98,7 +108,14 @@ class Recorder:
     was under way.
     """
 
-    def __init__(self, spool: Spool, when_full: Literal["block", "shed"], metrics: Metrics) -> None:
+    def __init__(
+        self,
+        spool: Spool,
+        when_full: Literal["block", "shed"],
+        metrics: Metrics,
+        clock: Clock | None = None,
+    ) -> None:
+        self.clock = clock or SystemClock()
         self.spool = spool
         self.when_full = when_full
         self._metrics = metrics
@@ -127,8 +144,8 @@ class Recorder:
             self.count_shed(type(error).__name__, blocked=self.when_full == "block")
             if self.when_full == "block":
                 raise
-            return Capture(self, exchange_id, is_kept=False)
-        return Capture(self, exchange_id)
+            return Capture(self, exchange_id, exchange.started_at, is_kept=False)
+        return Capture(self, exchange_id, exchange.started_at)
 
     def record(self, event_id: str, kafka_key: bytes, value: bytes) -> None:
         """Take a whole event. SpoolFullError or SpoolWriteError where there is no room."""
@@ -179,7 +196,3 @@ class Recorder:
 def id_bytes(event_id: str) -> bytes:
     """The 16 bytes of a UUID's text."""
     return bytes.fromhex(event_id.replace("-", ""))
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat()

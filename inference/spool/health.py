@@ -58,7 +58,7 @@ def look(
         kafka_delivers=publisher.is_delivering,
         spool_bytes=spool.backlog_bytes,
         spool_max_bytes=gateway.spool_max_bytes,
-        spool_events_waiting=publisher.num_waiting,
+        spool_events_waiting=publisher.num_spooled,
         spool_age_seconds=0.0 if oldest_at is None else now - oldest_at,
         still_seconds=0.0 if oldest_at is None else now - publisher.progressed_at,
         waits_for=publisher.waits_for or keys.waits_for,

@@ -119,6 +119,11 @@ class Publisher:
         """Whole events read from the spool that Kafka has not confirmed."""
         return len(self._ready) + len(self._aside) + len(self._in_flight)
 
+    @property
+    def num_spooled(self) -> int:
+        """Whole events that Kafka has not confirmed, those not read yet included."""
+        return self.num_waiting + self._spool.num_events - self._sources[0].num_events
+
     def stop(self, timeout_seconds: float) -> None:
         """Publish what is whole for at most that long, then end. The rest stays on the disk."""
         self._deadline = time.monotonic() + timeout_seconds

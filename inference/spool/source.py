@@ -74,6 +74,8 @@ class Source:
         self._files: dict[int, int] = {}
         self._delivered = self._read_notes() if live is None else set()
         self.num_torn = 0
+        #: Whole events read so far.
+        self.num_events = 0
 
     @property
     def caught_up_at(self) -> tuple[int, int] | None:
@@ -143,6 +145,7 @@ class Source:
         event.frames.append(frame)
         self._pins[frame.segment].add(frame.exchange_id)
         if frame.kind in (Kind.END, Kind.RECORD):
+            self.num_events += 1
             return self._open.pop(frame.exchange_id)
         return None
 

@@ -46,6 +46,8 @@ class Spool:
         self._segment = 0
         self._size = 0
         self._has_half_frame = False
+        #: Whole events written so far.
+        self.num_events = 0
         self._descriptor = self._open(0)
 
     def _open(self, segment: int) -> int:
@@ -89,6 +91,7 @@ class Spool:
         if self._size >= self._segment_bytes:
             self._roll()
         if kind in (Kind.END, Kind.RECORD):
+            self.num_events += 1
             self.wake.set()
 
     def _write(self, head: bytes, payload: bytes) -> None:

@@ -108,9 +108,7 @@ def prepare(
     """Write server.properties and format the storage if that was never done. Idempotent.
 
     A cluster that is formatted gets the id `cluster`, or a new one."""
-    config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    config.properties_file.write_text(render_properties(config))
-    _logging_file(config).write_text(files("infra.local").joinpath("kafka_log4j2.xml").read_text())
+    prepare_files(config)
     if (config.log_dir / "meta.properties").exists():
         return
     # A format that was cut short leaves files that a second one refuses.
@@ -126,6 +124,13 @@ def prepare(
     if result.returncode != 0:
         why = (result.stderr or result.stdout).strip()[-500:]
         raise ConfigError(f"Kafka could not format {config.log_dir}: {why}")
+
+
+def prepare_files(config: KafkaConfig) -> None:
+    """The folder, server.properties and how the broker logs."""
+    config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    config.properties_file.write_text(render_properties(config))
+    _logging_file(config).write_text(files("infra.local").joinpath("kafka_log4j2.xml").read_text())
 
 
 def _encoded(cluster: uuid.UUID) -> str:

@@ -58,7 +58,7 @@ class KafkaAdmin:
                 self._access.physical(t.name),
                 t.partitions or num_partitions,
                 replication_factor,
-                config=_config(t),
+                config=topic_config(t, replication_factor),
             )
             for t in missing
         ]
@@ -246,8 +246,13 @@ def _reader(access: KafkaAccess, group: str = "headrace.reader") -> Iterator[Any
         consumer.close()
 
 
-def _config(topic: Topic) -> dict[str, str]:
+def topic_config(topic: Topic, replication_factor: int) -> dict[str, str]:
+    """What a topic is made with."""
     config = {"cleanup.policy": topic.cleanup, "max.message.bytes": str(topic.max_bytes)}
+    if replication_factor > 2:  # of two copies a lost broker would end all writes
+        # A record that counts as taken is on two brokers. Kafka's own default is one, and then
+        # the loss of a broker may take back what was acknowledged.
+        config["min.insync.replicas"] = "2"
     if topic.cleanup != "compact":
         config["retention.ms"] = str(int(topic.retention_hours * _HOUR_MS))
         # The broker's clock, not the producers': theirs may be wrong, and then retention deleted

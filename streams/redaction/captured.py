@@ -234,7 +234,10 @@ def _word(text: str | None) -> str | None:
 
 
 def _milliseconds(exchange: Exchange, until: Any) -> float | None:
-    return None if until is None else (until - exchange.started_at).total_seconds() * 1000.0
+    """None also where a clock was set back in between: then nothing was measured."""
+    if until is None or until < exchange.started_at:
+        return None
+    return float((until - exchange.started_at).total_seconds() * 1000.0)
 
 
 def _usage(usage: dict[str, Any]) -> Usage:

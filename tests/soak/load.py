@@ -101,6 +101,7 @@ class Load:
         self._pause_seconds = pause_seconds
         self._rng = random.Random(seed)
         self._limit = asyncio.Semaphore(concurrency)
+        self.gateway_url = target.gateway_url
         self.ledger = Ledger()
         self.num_open = 0
         self.num_steps = 0

@@ -143,13 +143,17 @@ def ports_of_its_own() -> Ports:
 
 
 def run_trial(
-    order: Order, folder: Path, say: Callable[[str], None], disturb: Disturb | None = None
+    order: Order,
+    folder: Path,
+    say: Callable[[str], None],
+    disturb: Disturb | None = None,
+    settings: Mapping[str, str] = SETTINGS,
 ) -> Outcome:
     """Start a stack in `folder`, play, kill or `disturb`, settle, judge, end the stack."""
     file = recordings()
     arguments = [] if file is None else ["--trajectories", str(file)]
     stack = stage_with(
-        folder / "stack", arguments, SETTINGS, "tests.soak.model", ports_of_its_own()
+        folder / "stack", arguments, settings, "tests.soak.model", ports_of_its_own()
     )
     with stack as stage:
         workers = Workers(stage) if order.two_workers else None

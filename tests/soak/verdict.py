@@ -88,7 +88,7 @@ def read_evidence(reader: Reader, bus: Bus) -> Evidence:
         samples=reader.rows(_SAMPLES_SQL),
         doubled_rows=doubled,
         emitted=_read_samples(bus),
-        num_set_aside=_num_set_aside(bus),
+        num_set_aside=num_set_aside(bus),
     )
 
 
@@ -110,7 +110,7 @@ def _read_samples(bus: Bus) -> list[Sample]:
         consumer.close()
 
 
-def _num_set_aside(bus: Bus) -> int:
+def num_set_aside(bus: Bus) -> int:
     """Dead letters and quarantined events: a kill makes none."""
     admin = bus.admin()
     try:

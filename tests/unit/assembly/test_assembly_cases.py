@@ -56,6 +56,21 @@ def test_ticks_never_go_back():
     assert _closing(run) == (at(62), "idle")
 
 
+def test_a_clock_that_is_set_back_in_a_conversation_costs_an_early_closing_and_no_step():
+    """The gateway's clock goes back by an hour after the third step; the conversation goes on for
+    longer than the idle time. What is closed meanwhile is said again with all there is."""
+    run = Run().see(tick(0), *[step(i) for i in range(3)], reward(1, step_id="s-2"))
+    for i in range(3, 12):
+        set_back = {"started_at": at(10 * i - 3600), "ended_at": at(10 * i + 2 - 3600)}
+        run.see(tick(10 * i), step(i, **set_back))
+    run.see(tick(83), reward(2, step_id="s-11"), tick(300))
+    summary, sample = run.final
+    assert summary.num_steps == 12
+    assert _closing(run) == (at(82), "idle")  # an hour ago is idle too: counted from the latest
+    assert sample.step_ids == tuple(f"s-{i}" for i in range(12))
+    assert len({sample.sample_id for sample in run.samples}) == len(run.samples)
+
+
 @pytest.mark.parametrize(
     ("event", "expected"),
     [

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from inference.access.keys import KeyFollower
+from inference.spool import publisher as publisher_module
 from inference.spool.disk import Disk
 from inference.spool.health import Facts, judge, look
 from schemas.settings import GatewaySettings
@@ -62,7 +63,10 @@ def test_who_takes_no_calls_is_neither(facts: Facts, says: str) -> None:
     assert says in health.why
 
 
-def test_a_spool_that_kafka_does_not_take_shows_its_age_until_it_does(tmp_path: Path) -> None:
+def test_a_spool_that_kafka_does_not_take_shows_its_age_until_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher_module, "_MAX_IN_FLIGHT", 2)  # what is not read yet waits too
     station = Station(tmp_path, Disk())
     keys = KeyFollower(station.bus, tmp_path / "keys.json")
 

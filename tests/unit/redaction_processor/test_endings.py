@@ -1,5 +1,6 @@
 """How a call ended, where its gateway was killed before it could note the end."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from schemas.atdp.internal import Alias
 from schemas.atdp.types import Outcome
 from schemas.bus.memory import MemoryBus
 from streams.runtime import RecordLane
-from tests.unit.redaction_processor.captures import exchange, record
+from tests.unit.redaction_processor.captures import START, exchange, record
 from tests.unit.redaction_processor.streams import chunk, sse
 from tests.unit.redaction_processor.test_lineage import make_lane, said, user
 from tests.unit.runtime_harness import events_of, memory_bus
@@ -66,3 +67,14 @@ async def test_feedback_finds_the_step_that_its_client_named_and_never_asked_for
     aliases: list[Alias] = events_of(bus, topics.RAW_ALIASES)
     assert {alias.step_id for alias in aliases} == {"chosen"}
     assert len(aliases) == 2  # by the step's own id, and by the provider's
+
+
+async def test_a_clock_that_was_set_back_in_a_call_measures_nothing(
+    lane: RecordLane, bus: MemoryBus
+) -> None:
+    """Any producer may say when a call began and ended."""
+    fields = {"ended_at": START - timedelta(hours=1), "first_byte_at": START + timedelta(seconds=1)}
+    await lane.process([record(exchange([user("hi")], said("hello"), "a", **fields), 0)])
+    (step,) = events_of(bus, topics.STEPS)
+    assert step.action_and_result.latency_ms is None
+    assert step.action_and_result.first_byte_ms == 1000.0

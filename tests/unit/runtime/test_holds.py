@@ -1,6 +1,7 @@
 """A hold is a time at the broker: a worker that is behind does not shorten it."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -50,6 +51,12 @@ class Broker:
         self.extra = 0
         self.is_away = False
         self.num_asked = 0
+
+    def set_back(self, by_ms: int) -> None:
+        """The last record to be read first, as if it had come before the clock was set back."""
+        *others, last = self._records
+        moved = [replace(one, offset=one.offset + 1, timestamp_ms=-by_ms) for one in others]
+        self._records = [replace(last, offset=0), *moved]
 
     @property
     def num_arrived(self) -> int:
@@ -115,6 +122,19 @@ async def test_a_hold_ends_at_the_end_of_the_log_that_its_seconds_saw(tmp_path: 
     world = World(tmp_path, arrivals)
     await world.turn(0.0)
     await world.turn(5.0, 9)
+    assert world.processor.overdue == []
+    await world.turn(0.0, 1)
+    assert world.processor.overdue == [0]
+
+
+async def test_a_broker_whose_clock_is_set_back_ends_holds_by_what_its_log_held(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, [(1.0, WAITS), *[(0.0, OTHER)] * 3])
+    world.broker.set_back(by_ms=3_600_000)
+    world.clock.advance(timedelta(seconds=10))
+    await world.turn(0.0, 1)
+    await world.turn(HOLD_SECONDS, 2)
     assert world.processor.overdue == []
     await world.turn(0.0, 1)
     assert world.processor.overdue == [0]
