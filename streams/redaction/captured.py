@@ -25,30 +25,13 @@ from schemas.ids import keyed_digest
 from streams.redaction import gaps
 from streams.redaction.bodies import header
 from streams.redaction.chat import ChatRequest, ChatResponse, dumps
+from streams.redaction.dialects.registry import dialect_of
+from streams.redaction.harness import Caller
 from streams.redaction.lineage import Place
 from streams.redaction.redacting import EventRedaction
 
-CHAT = "openai.chat"
-#: Dialects by the end of the path. Only `CHAT` is understood so far.
-DIALECTS = {
-    "/chat/completions": CHAT,
-    "/completions": "openai.completions",
-    "/responses": "openai.responses",
-    "/messages": "anthropic.messages",
-    "/messages/count_tokens": "anthropic.count_tokens",
-    "/embeddings": "openai.embeddings",
-    "/models": "openai.models",
-}
-
 #: A root is a digest that says nothing of any text. Anything else in its place may.
 _ROOT = re.compile(r"[0-9a-f]{64}", re.ASCII)
-
-
-def dialect_of(method: str, path: str) -> str:
-    """The name of the dialect spoken on a path; `unknown` for any other path."""
-    found = [name for ending, name in DIALECTS.items() if path.endswith(ending)]
-    name = found[0] if found else "unknown"
-    return name if name != CHAT or method == "POST" else "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +45,12 @@ class Identity:
 
 
 def unparsed_step(exchange: Exchange, identity: Identity, trajectory_id: str,
-                  redaction: EventRedaction, gap: Gap) -> Step:  # fmt: skip
+                  redaction: EventRedaction, gap: Gap,
+                  kind: StepKind = StepKind.MODEL_CALL) -> Step:  # fmt: skip
     """A step of which only the outside is known."""
     return _step(
         exchange, identity, trajectory_id, redaction,
-        kind=StepKind.MODEL_CALL if exchange.method == "POST" else StepKind.UNKNOWN,
+        kind=kind,
         lineage=Lineage(
             parent_step_id=redaction.identifier(exchange.parent_step_id),
             attempt_of=identity.attempt_of,
@@ -90,8 +74,9 @@ def chat_step(
     place: Place,
     context_digest: str,
     redaction: EventRedaction,
+    caller: Caller,
 ) -> tuple[Step, bool]:
-    """The step of a chat call, and whether its text or an ancestor's was redacted."""
+    """The step of a call of a model, and whether its text or an ancestor's was redacted."""
     answer = response or ChatResponse()
     known = request.messages[: place.num_known]
     new_messages = redaction.messages(
@@ -114,6 +99,8 @@ def chat_step(
             parent_step_id=None if place.parent is None else place.parent.step_id,
             step_index=place.step_index,
             attempt_of=identity.attempt_of,
+            branch=place.branch or None,
+            subagent_id=redaction.identifier(caller.subagent),
         ),
         observation=Observation(
             new_messages=new_messages,
@@ -269,10 +256,10 @@ def _harness(exchange: Exchange, request: ChatRequest | None, identity: Identity
             harness_name=redaction.identifier(name or None),
             harness_version=redaction.identifier(version or None),
         )
-    system = [m for m in request.messages if m["role"] in ("system", "developer")]
+    system = [m for m in request.messages if m.get("role") in ("system", "developer")]
     system_print = _fingerprint(key, "system", system)
     tools_print = _fingerprint(key, "tools", request.tools)
-    names = [tool.get("function", {}).get("name") for tool in request.tools if _is_function(tool)]
+    names = [_tool_name(tool) for tool in request.tools]
     return HarnessState(
         harness_name=redaction.identifier(name or None),
         harness_version=redaction.identifier(version or None),
@@ -284,8 +271,12 @@ def _harness(exchange: Exchange, request: ChatRequest | None, identity: Identity
     )
 
 
-def _is_function(tool: Any) -> bool:
-    return isinstance(tool, dict) and isinstance(tool.get("function"), dict)
+def _tool_name(tool: Any) -> Any:
+    """The name, which some dialects put inside the tool's function."""
+    if not isinstance(tool, dict):
+        return None
+    function = tool.get("function")
+    return function.get("name") if isinstance(function, dict) else tool.get("name")
 
 
 def _fingerprint(key: bytes, kind: str, value: Any) -> str | None:

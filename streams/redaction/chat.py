@@ -6,6 +6,7 @@ be read at all is reported as `None`, and the caller records a gap.
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +51,8 @@ class ChatRequest:
     beside_messages: JsonObject
     #: The client asked for an answer without the reasoning that its tokens hold.
     hides_reasoning: bool
+    #: The provider's id of the response that the client goes on from without sending it again.
+    previous_response_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,11 @@ def parse_request(body: bytes) -> ChatRequest | None:
         return None
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         return None
+    return request_of(value)
+
+
+def request_of(value: JsonObject, outside: frozenset[str] = frozenset()) -> ChatRequest | None:
+    """The request of a parsed body. `outside` names further fields that no prompt holds."""
     messages = value["messages"]
     if len(messages) > MAX_MESSAGES:
         return None
@@ -137,36 +145,46 @@ def parse_request(body: bytes) -> ChatRequest | None:
     tools = value.get("tools")
     return ChatRequest(
         messages=tuple(messages),
-        model=_text(value.get("model")),
+        model=as_text(value.get("model")),
         tools=tools if isinstance(tools, list) else [],
         sampling={name: value[name] for name in SAMPLING if value.get(name) is not None},
-        beside_messages={n: v for n, v in value.items() if n not in _OUTSIDE_PROMPT},
+        beside_messages={
+            n: v for n, v in value.items() if n not in _OUTSIDE_PROMPT and n not in outside
+        },
         hides_reasoning=value.get("include_reasoning") is False,
     )
 
 
-def parse_response(body: bytes) -> ChatResponse | None:
-    """The response, JSON or event stream, or None where nothing can be read."""
+def _as_it_is(value: JsonObject) -> JsonObject:
+    return value
+
+
+def parse_response(
+    body: bytes, as_chat: Callable[[JsonObject], JsonObject] = _as_it_is
+) -> ChatResponse | None:
+    """The response, JSON or event stream, or None where nothing can be read. `as_chat` makes a
+    chat's response, or a chunk of one, out of a dialect that differs a little."""
     if body.lstrip()[:1] == b"{":
-        return _parse_whole(body)
-    return _parse_stream(body)
+        return _parse_whole(body, as_chat)
+    return _parse_stream(body, as_chat)
 
 
-def _parse_whole(body: bytes) -> ChatResponse | None:
+def _parse_whole(body: bytes, as_chat: Callable[[JsonObject], JsonObject]) -> ChatResponse | None:
     try:
         value = loads(body)
     except ValueError:
         return None
     if not isinstance(value, dict):
         return None
-    choices = sorted(_objects(value.get("choices")), key=_index)
+    value = as_chat(value)
+    choices = sorted(as_objects(value.get("choices")), key=_index)
     first = choices[0] if choices else {}
     return ChatResponse(
-        response_id=_text(value.get("id")),
-        model=_text(value.get("model")),
+        response_id=as_text(value.get("id")),
+        model=as_text(value.get("model")),
         outputs=tuple(c["message"] for c in choices if isinstance(c.get("message"), dict)),
-        finish_reason=_text(first.get("finish_reason")),
-        usage=_object(value.get("usage")),
+        finish_reason=as_text(first.get("finish_reason")),
+        usage=as_object(value.get("usage")),
         prompt_token_ids=_ints(value.get("prompt_token_ids") or first.get("prompt_token_ids")),
         token_ids=_ints(first.get("token_ids")),
         logprobs=_logprobs(first.get("logprobs")),
@@ -174,7 +192,7 @@ def _parse_whole(body: bytes) -> ChatResponse | None:
     )
 
 
-def _parse_stream(body: bytes) -> ChatResponse | None:
+def _parse_stream(body: bytes, as_chat: Callable[[JsonObject], JsonObject]) -> ChatResponse | None:
     stream = _Stream()
     num_events = 0
     for data in data_of_events(body):
@@ -187,7 +205,7 @@ def _parse_stream(body: bytes) -> ChatResponse | None:
             continue
         if isinstance(chunk, dict):
             num_events += 1
-            stream.add(chunk)
+            stream.add(as_chat(chunk))
     return stream.response() if num_events else None
 
 
@@ -211,14 +229,14 @@ class _Choice:
     has_bad_tokens: bool = False
 
     def add(self, choice: JsonObject) -> None:
-        delta = _object(choice.get("delta"))
-        self.role = _text(delta.get("role")) or self.role
+        delta = as_object(choice.get("delta"))
+        self.role = as_text(delta.get("role")) or self.role
         for name, value in delta.items():
             if name not in _RULED and value is not None:
                 self.pieces.setdefault(name, []).append(value)
-        for call in _objects(delta.get("tool_calls")):
+        for call in as_objects(delta.get("tool_calls")):
             self._add_tool_call(call)
-        self.finish_reason = self.finish_reason or _text(choice.get("finish_reason"))
+        self.finish_reason = self.finish_reason or as_text(choice.get("finish_reason"))
         token_ids = _ints(choice.get("token_ids"))
         self.has_bad_tokens |= bool(choice.get("token_ids")) and not token_ids
         self.token_ids += token_ids
@@ -226,11 +244,11 @@ class _Choice:
 
     def _add_tool_call(self, fragment: JsonObject) -> None:
         call = self._call_of(fragment)
-        function = _object(fragment.get("function"))
-        call["id"] += [v for v in [_text(fragment.get("id"))] if v]
-        call["type"] += [v for v in [_text(fragment.get("type"))] if v]
-        call["name"] += [v for v in [_text(function.get("name"))] if v]
-        call["arguments"] += [v for v in [_text(function.get("arguments"))] if v]
+        function = as_object(fragment.get("function"))
+        call["id"] += [v for v in [as_text(fragment.get("id"))] if v]
+        call["type"] += [v for v in [as_text(fragment.get("type"))] if v]
+        call["name"] += [v for v in [as_text(function.get("name"))] if v]
+        call["arguments"] += [v for v in [as_text(function.get("arguments"))] if v]
 
     def _call_of(self, fragment: JsonObject) -> dict[str, list[Any]]:
         """The call that a fragment continues. Servers that send no index, or one index for all,
@@ -238,8 +256,8 @@ class _Choice:
         given = "index" in fragment
         index = _index(fragment) if given else len(self.tool_calls)
         same = [call for i, call in self.tool_calls if i == index or not given]
-        call_id = _text(fragment.get("id"))
-        opens = bool(call_id and _text(_object(fragment.get("function")).get("name")))
+        call_id = as_text(fragment.get("id"))
+        opens = bool(call_id and as_text(as_object(fragment.get("function")).get("name")))
         if same and not (opens and same[-1]["name"] and call_id not in same[-1]["id"]):
             return same[-1]
         call: dict[str, list[Any]] = {"id": [], "type": [], "name": [], "arguments": []}
@@ -296,12 +314,12 @@ class _Stream:
     damaged: bool = False
 
     def add(self, chunk: JsonObject) -> None:
-        self.response_id = self.response_id or _text(chunk.get("id"))
-        self.model = self.model or _text(chunk.get("model"))
-        self.usage = _object(chunk.get("usage")) or self.usage
+        self.response_id = self.response_id or as_text(chunk.get("id"))
+        self.model = self.model or as_text(chunk.get("model"))
+        self.usage = as_object(chunk.get("usage")) or self.usage
         self.prompt_token_ids = self.prompt_token_ids or _ints(chunk.get("prompt_token_ids"))
         self.failed = self.failed or bool(chunk.get("error"))
-        for choice in _objects(chunk.get("choices")):
+        for choice in as_objects(chunk.get("choices")):
             self.choices.setdefault(_index(choice), _Choice()).add(choice)
 
     def response(self) -> ChatResponse:
@@ -328,29 +346,37 @@ def canonical(message: JsonObject) -> str:
     JSON, since clients parse and print them again. Reasoning is left out: clients drop it.
     """
     calls = [
-        [_text(call.get("id")), function.get("name"), _same_json(function.get("arguments"))]
-        for call in _objects(message.get("tool_calls"))
-        for function in [_object(call.get("function"))]
+        [as_text(call.get("id")), function.get("name"), same_json(function.get("arguments"))]
+        for call in as_objects(message.get("tool_calls"))
+        for function in [as_object(call.get("function"))]
     ]
     reduced = [
-        message.get("role"), _content_text(message.get("content")), calls,
-        _text(message.get("tool_call_id")),
+        message.get("role"), content_text(message.get("content")), calls,
+        as_text(message.get("tool_call_id")),
     ]  # fmt: skip
     return dumps(reduced)
 
 
-def _content_text(content: Any) -> str:
+def calls_of(output: JsonObject) -> list[Any]:
+    """The arguments of the tools that an answer calls."""
+    calls = as_objects(output.get("tool_calls"))
+    return [as_object(call.get("function")).get("arguments") for call in calls]
+
+
+def content_text(content: Any) -> str:
+    """The text of a content, whichever form it has; JSON of what is no text."""
     if content is None:
         return ""
     if isinstance(content, str):
         return content.strip()
-    parts = _objects(content)
+    parts = as_objects(content)
     if parts and all(set(part) >= {"type", "text"} and part["type"] == "text" for part in parts):
         return "".join(str(part["text"]) for part in parts).strip()
     return dumps(content)
 
 
-def _same_json(arguments: Any) -> str:
+def same_json(arguments: Any) -> str:
+    """JSON text in one form, since clients parse and print it again."""
     if not isinstance(arguments, str):
         return dumps(arguments)
     try:
@@ -364,15 +390,18 @@ def _index(item: JsonObject) -> int:
     return index if isinstance(index, int) and 0 <= index < 10_000 else 0
 
 
-def _text(value: Any) -> str | None:
+def as_text(value: Any) -> str | None:
+    """The value where it is a text."""
     return value if isinstance(value, str) else None
 
 
-def _object(value: Any) -> JsonObject:
+def as_object(value: Any) -> JsonObject:
+    """The value where it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
-def _objects(value: Any) -> list[JsonObject]:
+def as_objects(value: Any) -> list[JsonObject]:
+    """The objects of a list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
@@ -384,7 +413,7 @@ def _ints(value: Any) -> tuple[int, ...]:
 
 
 def _logprobs(value: Any) -> tuple[float, ...]:
-    content = _objects(_object(value).get("content"))
+    content = as_objects(as_object(value).get("content"))
     found = [c.get("logprob") for c in content]
     # Integers beyond any float are no log-probabilities; `loads` lets no infinite float pass.
     return tuple(

@@ -4,6 +4,7 @@ from schemas.atdp.types import Gap
 
 DIALECT_NOT_PARSED = Gap(field="observation", reason="dialect_not_parsed")
 REQUEST_NOT_PARSED = Gap(field="observation", reason="request_not_parsed")
+NO_DECISION = Gap(field="observation", reason="no_decision_asked")
 RESPONSE_NOT_PARSED = Gap(field="action_and_result.output", reason="response_not_parsed")
 RESPONSE_INCOMPLETE = Gap(field="action_and_result.output", reason="response_incomplete")
 TOKENS_NOT_IN_RESPONSE = Gap(field="action_and_result.token_ids", reason="not_in_response")

@@ -44,7 +44,7 @@ class EventRedaction:
         whole = self._whole(bare)
         redacted = _closed(lambda: self._redactor.json(whole, names=names))
         self._note(where, redacted.redactions)
-        role = str(message.get("role") or "assistant")
+        role = str(message.get("role") or _role_by_type(message))
         return Message(
             role=role if role in ROLES else self.identifier(role) or "", body=_dumps(redacted.value)
         )
@@ -109,6 +109,11 @@ class EventRedaction:
             )
             for item in redactions
         ]
+
+
+def _role_by_type(item: dict[str, Any]) -> str:
+    """The role of an item that names none: results of tools are told by their type."""
+    return "tool" if str(item.get("type", "")).endswith("_output") else "assistant"
 
 
 def _dumps(value: Any) -> str:

@@ -41,6 +41,7 @@ _GLUED: Final = re.compile(
     r"|vn|kuja|katu|tie|polku|rinne|stígur|gatna|götu|stræde)",
     re.IGNORECASE,
 )
+_LAST_WORD: Final = re.compile(r"[^\W\d_]{4,32}$")
 _UNIT: Final = re.compile(
     r"(?:(?:Suite|Ste|Apartment|Apt|Unit|Room|Flat|Floor)\.? ?(?:No\.? ?|#)?"
     r"(?:\d{1,5}[A-Za-z]?|[A-Z]\d{0,4})|P\.? ?O\.? Box \d{1,6}|Box \d{1,6})\b",
@@ -76,6 +77,10 @@ _PREFIXED: Final = re.compile(
     r"|Λεωφόρος|Οδός|[Uu]l\.|[Aa]l\.|C/)) "
     r"(?:[^\W\d_][\w.'’-]{0,24} ){1,4}\d{1,4}[A-Za-z]?(?![\w:/-])"
 )
+_PREFIX_HINTS: Final = (
+    "rue ", "via ", "viale ", "piazza ", "corso ", "calle ", "carrer ", "avenida ", "rua ",
+    "chemin ", "strada ", "trg ", "λεωφόρος ", "οδός ", "ul. ", "al. ", "c/ ",
+)  # fmt: skip
 #: What is said before an address whose street has no word for street in it.
 _WHERE: Final = re.compile(
     r"(?i)(?:\b(?:at|address(?: is)?|located (?:at|in|on)|moved to|off at|lives? (?:in|on)|enter on"
@@ -111,18 +116,20 @@ def find(text: str) -> Iterator[Span]:
         if match.start() >= end and (stop := _address_end(text, match.start(), match.end())):
             end = stop
             yield Span(match.start(), end, KIND, 0.8)
-    for match in _GLUED.finditer(text):
-        if house := _HOUSE.match(text, match.end()):
+    for house in _HOUSE.finditer(text):
+        word = _LAST_WORD.search(text, max(0, house.start() - 32), house.start())
+        if word is not None and _GLUED.fullmatch(word.group()):
             stop = _tail(text, house.end())[0]
-            yield Span(_with_first_words(text, match.start()), stop, KIND, 0.8)
+            yield Span(_with_first_words(text, word.start()), stop, KIND, 0.8)
     for pattern in _patterns(text):
         for match in pattern.finditer(text):
             yield Span(match.start(), _tail(text, match.end())[0], KIND, 0.8)
 
 
 def _patterns(text: str) -> Iterator[re.Pattern[str]]:
-    yield _PREFIXED
     lower = text.lower()
+    if any(prefix in lower for prefix in _PREFIX_HINTS):
+        yield _PREFIXED
     if "ox " in lower:
         yield _POBOX
     if "po a" in lower:

@@ -92,7 +92,9 @@ def _by_key(text: str, context: str) -> Iterator[Span]:
     """The whole text is private where its key says so."""
     if not text.strip():
         return
-    if _STREET_KEY.search(context) or (_ADDRESS_KEY.search(context) and re.search(r"\d", text)):
+    if _STREET_KEY.search(context) or (
+        _ADDRESS_KEY.search(context) and re.search(r"(?<![A-Za-z])\d", text)
+    ):
         if "@" not in text and "://" not in text and len(text) <= 200 and not _IPISH.match(text):
             yield Span(0, len(text), "STREET_ADDRESS", 0.9)
     elif _ZIP_KEY.search(context) and len(text) <= 12 and re.search(r"\d", text):

@@ -35,7 +35,7 @@ _LABELS: Final = (
 #: Everyday words too: only a sign of assignment makes them labels.
 _WEAK_LABELS: Final = frozenset(("account", "acct", "routing", "tin", "ein", "my number", "学号"))
 _VALUE: Final = re.compile(
-    r"(?P<between>(?:[ _]?(?:number|num|no|nr|code|card|id|号码|号|號))?\.?\s{0,2}"
+    r"(?P<between>(?i:[ _]?(?:number|num|no|nr|code|card|id|号码|号|號))?\.?\s{0,2}"
     r"(?:is|was|[:=：#]|は)?"
     r"[\s\"'*]{0,4}(?:[:=：#])?\s{0,2}[\"'(]?)"
     r"(?P<value>[A-Z0-9](?<![A-Za-z0-9_].)[A-Z0-9]{0,14}(?:[ /.-]?[A-Z0-9]{1,12}){0,5})"
@@ -51,9 +51,6 @@ _PLATE: Final = re.compile(
     r"[京津沪渝冀豫云辽黑湘皖鲁新苏浙赣鄂桂甘晋蒙陕吉闽贵粤青藏川宁琼][A-HJ-NP-Z][·•・ -]?"
     r"(?=[A-HJ-NP-Z]{0,5}\d)[A-HJ-NP-Z0-9]{4,5}[A-HJ-NP-Z0-9挂学警港澳](?![A-Za-z0-9])"
 )
-_GERMAN_PLATE: Final = re.compile(
-    r"[A-ZÄÖÜ](?<![A-Za-z0-9-].)[A-ZÄÖÜ]{0,2}-[A-Z]{1,2} ?\d{1,4}[EH]?(?![A-Za-z0-9-])"
-)
 _PERMANENT_ACCOUNT: Final = re.compile(r"[A-Z](?<!\w.)[A-Z]{2}[ABCFGHJLPT][A-Z]\d{4}[A-Z](?!\w)")
 _AADHAAR: Final = re.compile(r"[2-9](?<![\w.,+-].)\d{3}([ -])\d{4}\1\d{4}(?![\w-])(?! \d{4})")
 _SPANISH: Final = re.compile(r"[\dXYZ](?<!\w.)\d{7}-?[A-HJ-NP-TV-Z](?!\w)")
@@ -65,12 +62,16 @@ _SWEDISH: Final = re.compile(r"\d(?<![\w.-].)(?:\d{2})?\d[01]\d[0-3]\d[-+]\d{4}(
 _SINGAPORE: Final = re.compile(r"[STFG](?<!\w.)\d{7}[A-Z](?!\w)")
 
 
+#: All formats but those with points have as many in a row.
+_FOUR_DIGITS: Final = re.compile(r"\d{4}|\d{3}\.\d{3}|[A-Z]\d{3}[A-Z]")
+
+
 def find(text: str, context: str | None) -> Iterator[Span]:
     """Numbers and marks of official documents in `text`, which has at least one digit."""
     if context is not None and _KEY.search(context) and _is_mark(text.strip(), weak=False):
         yield Span(0, len(text), KIND)
         return
-    for pattern, holds in _FORMS:
+    for pattern, holds in _FORMS if _FOUR_DIGITS.search(text) else ():
         for match in pattern.finditer(text):
             if holds(re.sub("[ .-]", "", match.group())):
                 yield Span(match.start(), match.end(), KIND, 0.9)

@@ -31,12 +31,13 @@ _FULL_NAME_SCORE: Final = 0.85
 _WORD_SCORE: Final = 0.6
 _TOKEN: Final = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _POSSESSIVE: Final = re.compile(r"['’]s?$")
+#: The same without words that begin with a small Latin letter: most words of most lines.
+_CAPITAL: Final = re.compile(r"(?<![^\W_])(?<![^\W_]['’-])(?![a-z])[^\W\d_]+(?:['’-][^\W\d_]+)*")
 #: Between two words of one name.
-_GAP: Final = re.compile(r"\.? {1,2}|-")
-_PARTICLES: Final = frozenset(
-    ("van", "von", "de", "der", "den", "del", "della", "di", "da", "dos", "la", "le", "bin", "ibn",
-     "al", "el", "ten", "ter", "af", "zu", "y")
-)  # fmt: skip
+_GAP: Final = re.compile(
+    r"(?:\.? {1,2}|-)(?:(?:van|von|de|der|den|del|della|di|da|dos|la|le|bin|ibn|al|el|ten|ter|af|zu"
+    r"|y) ){0,2}"
+)
 #: Endings that family names have and other words do not.
 _ENDING: Final = re.compile(
     r"[^\W\d_]{2,}(?:ová|sson|ssen|dóttir|ović|ović|evič|ovič|evich|ovich|ovna|evna|ishvili|adze|yan"
@@ -44,6 +45,8 @@ _ENDING: Final = re.compile(
     r"|kvist"
     r"|gård|berg|strøm|ström|nen|ić|ğlu|eva|ova|ev|ov|sen|mann|stein|sky|ski|sdottir)"
 )
+#: Letters that English words do not have.
+_ACCENTED: Final = re.compile(r"[à-öø-ÿā-ž]")
 #: Those that stand alone.
 _PATRONYMIC: Final = re.compile(r"[^\W\d_]{3}(?:ová|sson|dóttir|sdottir|ović|ovich|evich|ishvili)$")
 #: Where a line looks like a program, one capitalised word is a type or the start of a comment.
@@ -67,7 +70,7 @@ _AFTER_PERSON: Final = re.compile(
 )
 _LINE: Final = re.compile(r"[^\n]{1,2000}(?!\S)|\S[^\n]{0,2000}")
 
-_NAME, _EVERYDAY_NAME, _ENDED, _UNKNOWN, _INITIAL, _PARTICLE, _OTHER = "GASUIP-"
+_NAME, _EVERYDAY_NAME, _ENDED, _UNKNOWN, _INITIAL, _OTHER = "GASUI-"
 
 
 class FastDetector:
@@ -106,6 +109,8 @@ class _Line:
         for run in self._runs():
             for first, last in self._names(run):
                 start, end = run[first][0], run[last][1]
+                if title := _TITLE_AFTER.match(self._line, end):
+                    end = title.end()
                 if _is_whole(self._line, start, end):
                     score = _FULL_NAME_SCORE if last > first else _WORD_SCORE
                     yield Span(self._offset + start, self._offset + end, "PERSON", score)
@@ -113,7 +118,7 @@ class _Line:
     def _runs(self) -> Iterator[list[tuple[int, int, str]]]:
         """Words with only blanks between them, each with its class."""
         run: list[tuple[int, int, str]] = []
-        for match in _TOKEN.finditer(self._line):
+        for match in (_TOKEN if self._is_lower else _CAPITAL).finditer(self._line):
             word = _POSSESSIVE.sub("", match.group())
             start = match.start()
             each = _OTHER if self._follows_town_word(start) else self._class(word)
@@ -141,8 +146,6 @@ class _Line:
         lower = word.casefold()
         if len(word) == 1:
             return _INITIAL if word.isupper() else _OTHER
-        if lower in _PARTICLES and word[0].islower():
-            return _PARTICLE
         if word[0].islower():
             return self._class_in_lower_case(lower) if self._is_lower and len(word) > 2 else _OTHER
         if word.isupper():
@@ -165,7 +168,7 @@ class _Line:
             return _EVERYDAY_NAME
         if lower in NOT_PEOPLE or lower in ORGANISATIONS or lower in COUNTRIES or lower in TOWNS:
             return _OTHER
-        return _ENDED if _ENDING.fullmatch(lower) else _UNKNOWN
+        return _ENDED if _ENDING.fullmatch(lower) or _ACCENTED.search(lower) else _UNKNOWN
 
     def _is_listed(self, lower: str) -> bool:
         parts = lower.split("-")
@@ -199,7 +202,7 @@ class _Line:
 
     def _holds(self, shape: str, start: int, end: int) -> bool:
         """Whether words of this shape are a name where they stand."""
-        num_words = sum(each not in "IP" for each in shape)
+        num_words = sum(each != _INITIAL for each in shape)
         after = _ORGANISATION.match(self._line, end)
         if after is not None and after["word"].lower() in ORGANISATIONS:
             return False
@@ -207,7 +210,9 @@ class _Line:
             return num_words > 1 or not self._is_code
         if self._is_code:
             return False
-        if num_words > 1 and (_ENDED in shape or shape.count(_EVERYDAY_NAME) > 1):
+        written = {word.lower() for word in self._line[start:end].split()}
+        twice = shape.count(_EVERYDAY_NAME) > 1 and not written & ORGANISATIONS
+        if num_words > 1 and (_ENDED in shape or twice):
             return True
         if "I" in shape and _EVERYDAY_NAME in shape and num_words > 1:
             return True
@@ -218,17 +223,24 @@ class _Line:
     def _is_spoken_of(self, start: int, end: int) -> bool:
         """Whether the words around speak of a person."""
         before, after = self._line[max(0, start - 24) : start], self._line[end : end + 40]
-        return _BEFORE_PERSON.search(before) is not None or _AFTER_PERSON.match(after) is not None
+        if _BEFORE_PERSON.search(before) or _AFTER_PERSON.match(after):
+            return True
+        others = (_AND_BEFORE.search(before), _AND_AFTER.match(after))
+        return any(other is not None and self._is_name(other["word"].lower()) for other in others)
 
 
+_TITLE_AFTER: Final = re.compile(r",? (?:Jr|Sr|MD|PhD|Esq|II|III|IV)\b\.?")
 _TOWN_WORD: Final = re.compile(r"\b(?:San|Los|Las|Santa|New|Fort|Port|Mount|Cape|Saint) $")
 _ORGANISATION: Final = re.compile(r" (?P<word>[A-Z][a-z]+)\b")
+#: Two that are named together are both people: "Torpy and Salinas".
+_AND_BEFORE: Final = re.compile(r"\b(?P<word>[^\W\d_]{3,20}) (?:and|&) $")
+_AND_AFTER: Final = re.compile(r" (?:and|&) (?P<word>[A-Z][^\W\d_]{2,20})\b")
 _MIXED: Final = re.compile(
     r"(?:Mc|Mac|De|La|Le|Du|Van|Fitz|O['’]|D['’])[A-Z][^\W\d_]+"
     r"|[A-Z\u00c0-\u00de][^\W\d_]+(?:['’-][A-Z\u00c0-\u00de]?[^\W\d_]+)+"
 )
-#: Words of one name: known ones first, whatever may stand beside them, initials and particles.
-_SHAPES: Final = re.compile(r"(?:I)?[GASU](?:[IP]{0,2}[GASU]){0,3}")
+#: Words of one name: known ones first, whatever may stand beside them, and initials.
+_SHAPES: Final = re.compile(r"I?[GASU](?:I{0,2}[GASU]){0,3}")
 
 
 def _is_whole(line: str, start: int, end: int) -> bool:

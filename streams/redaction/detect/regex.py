@@ -1,14 +1,23 @@
 """The regex tier: patterns and checksums, no model, the same answer in every language."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Final
 
-from streams.redaction.detect import contacts, dates, documents, names, numbers, secrets
+from streams.redaction.detect import contacts, dates, documents, keyed, names, numbers, secrets
 from streams.redaction.detect.contract import Span
 from streams.redaction.detect.opaque import blank_opaque
 
 _DIGIT: Final = re.compile(r"\d")
+#: Digits of every script and full-width letters, as the patterns know them; one for one.
+_NARROW: Final = {
+    code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFF01, 0xFF5F)
+} | {
+    code: str(unicodedata.decimal(chr(code)))
+    for code in range(0x80, 0x20000)
+    if unicodedata.category(chr(code)) == "Nd"
+}
 #: Spans become part of stored data: raise this with every change of any recogniser.
 REGEX_VERSION: Final = "regex-2"
 
@@ -25,10 +34,13 @@ class RegexDetector:
         """See `Detector.detect`. Never raises."""
         if not text:
             return ()
+        if not text.isascii():
+            text = text.translate(_NARROW)
         found = list(secrets.find(text, context))
         visible = blank_opaque(text)
         found.extend(contacts.find(visible, context))
         found.extend(names.find(visible, context))
+        found.extend(keyed.find(visible))
         if _DIGIT.search(visible):
             found.extend(dates.find(visible, context))
             found.extend(numbers.find(visible, context))

@@ -3,12 +3,10 @@
 import base64
 import binascii
 import re
-from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
-from math import log2
 from typing import Final
 
+from streams.redaction.detect import entropy
 from streams.redaction.detect.contract import Span
 from streams.redaction.detect.secret_formats import CANDIDATE, KNOWN, WEBHOOK
 
@@ -56,17 +54,6 @@ _FLAGS: Final = re.compile(
     r"|passwd|secret|client_secret)=(?P<query>[A-Za-z0-9%+/=_~.-]{12,512})"
     r"|\bmachine \S{1,100}\s+login \S{1,100}\s+password (?P<netrc>\S{4,128}))"
 )
-#: A word that says a key is near, and the random letters it is about.
-_HINT: Final = re.compile(
-    r"(?i)(?:\bkeys?\b|_key|token|secret|credential|passw|passphrase|\bauth|\bapi\b|bearer|密钥|令牌"
-    r"|密码|口令|\bpin\b|webhook)"
-)
-_RANDOM: Final = re.compile(
-    r"(?<![A-Za-z0-9_/+.=-])(?=[^\s]{0,80}\d)(?=[^\s]{0,80}[A-Za-z])[A-Za-z0-9][A-Za-z0-9_/+.~-]{18,127}"
-    r"={0,2}(?![A-Za-z0-9_/+=])"
-)
-_HINT_REACH: Final = 60
-_MIN_ENTROPY_BITS: Final = 3.6
 _KEY: Final = re.compile(rf"(?i)(?:^|[._-]){_LABEL}$|(?:^|\.)(?:authorization|x-api-key)$")
 _NO_SECRET: Final = re.compile(
     r"(?i)\*+|x+|(?:your|my|the|an?|example|test|none|null|true|false|string|required|optional"
@@ -118,41 +105,8 @@ def _by_place(text: str) -> Iterator[Span]:
             group = match.lastgroup
             if group is not None and _is_secret_value(match[group]):
                 yield Span(*match.span(group), KIND, 0.9)
-    last = -_HINT_REACH
-    for hint in _HINT.finditer(text):
-        if hint.start() < last:
-            continue
-        end = hint.end() + _HINT_REACH
-        for match in _RANDOM.finditer(text, hint.end(), end + 130):
-            last = match.end()
-            if match.start() <= end and _is_random(match.group()):
-                yield Span(match.start(), match.end(), KIND, 0.8)
-
-
-def _is_random(word: str) -> bool:
-    """Letters and digits without order: not a path, a name in code, a version or an id."""
-    if _NOT_RANDOM.match(word) or word.count("/") > 3 or word.count(".") > 2:
-        return False
-    kinds = {_class(each) for each in word if each.isalnum()}
-    if len(kinds) < 3 and (not word.isalnum() or _HEX.fullmatch(word)):
-        return False
-    counts = Counter(word)
-    bits = -sum(n / len(word) * log2(n / len(word)) for n in counts.values())
-    changes = sum(_class(a) != _class(b) for a, b in pairwise(word) if a.isalnum() and b.isalnum())
-    return bits >= _MIN_ENTROPY_BITS and changes * 5 >= len(word)
-
-
-def _class(character: str) -> int:
-    return 0 if character.isdigit() else 1 if character.isupper() else 2
-
-
-_HEX: Final = re.compile(r"[0-9a-f]+|[0-9A-F]+")
-#: Ids that providers give to calls, messages and tools, and dates.
-_NOT_RANDOM: Final = re.compile(
-    r"(?:chatcmpl|call|toolu|srvtoolu|msg|resp|req|run|thread|asst|file|batch|step|item|rs|fc|ws|gen"
-    r"|evt|sess|session|trace|span|job|task|user|org|proj|anon|ctc|cmpl)[-_]"
-    r"|[0-9a-f]{8}-[0-9a-f]{4}-|\d{4}-\d{2}-\d{2}|v?\d+\.\d+|sha\d{1,3}[-:]|\d[\d._:/-]*$"
-)
+    for start, end in entropy.find(text):
+        yield Span(start, end, KIND, 0.8)
 
 
 def _by_label(text: str) -> Iterator[Span]:

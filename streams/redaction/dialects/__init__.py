@@ -1,0 +1,1 @@
+"""What differs between the wire formats of LLM APIs once a call was captured."""
