@@ -96,22 +96,28 @@ class Watch:
         return self.state.answers[at] if self.until(is_answered, seconds) else None
 
     def settle(self, assignment: RingAssignment, seconds: float) -> bool:
-        """Wait until every worker has said what it did, or the ring was assigned anew."""
+        """Wait until every worker has said what it did, or the ring was assigned anew.
+
+        What every worker refused is taken back, so that is waited for too.
+        """
 
         def is_settled() -> bool:
             ring = self.ring(assignment.policy, assignment.ring)
             if ring is None or ring.sequence > assignment.sequence:
                 return True
             views = self.workers(assignment.policy, assignment.ring)
-            return all(self._has_said(view, assignment) for view in views)
+            said = [self._said(view, assignment) for view in views]
+            return None not in said and (not said or AckStatus.APPLIED in said)
 
         return self.until(is_settled, seconds)
 
-    def _has_said(self, view: WorkerView, assignment: RingAssignment) -> bool:
+    def _said(self, view: WorkerView, assignment: RingAssignment) -> AckStatus | None:
+        """What a worker did with an assignment; None while it has not said so."""
         ack, offset = self.state.acks.get(view.heartbeat.worker_id, (None, -1))
         if ack is None or offset < assignment.acks_from or ack.status not in _DONE:
-            return False
-        return ack.version == target_of(assignment, view.heartbeat.worker_id).version
+            return None
+        target = target_of(assignment, view.heartbeat.worker_id)
+        return ack.status if ack.version == target.version else None
 
     def close(self) -> None:
         """Release the connections."""

@@ -210,7 +210,7 @@ def _take_back(
     why = _refused_by(state, ring, ring.stable, live - trial)
     if not why:
         return None
-    if ring.state is RingState.ROLLED_BACK or not ring.served:
+    if _is_return(ring) or not ring.served:  # never to and fro between two refused versions
         frozen = _returned(state, name, ring.stable, why, moment, rules)
         reason = f"{frozen.reason}, and there is nothing to return to. Promote another version."
         return replace(frozen, state=RingState.FROZEN, reason=reason)
@@ -249,10 +249,19 @@ def _returned(
         made,
         served=state.rings[name].served,
         state=RingState.ROLLED_BACK,
-        decision_id=derive_id("return", *name, made.sequence),
+        decision_id=_return_id(made),
         reason=f"Every worker refused version {refused.version}: {causes}",
         evidence=json.dumps({"refused_version": refused.version, "workers": why}),
     )
+
+
+def _return_id(ring: RingAssignment) -> str:
+    return derive_id("return", ring.policy, ring.ring, ring.sequence)
+
+
+def _is_return(ring: RingAssignment) -> bool:
+    """Whether we took a version back by ourselves, which a rollback that was proposed is not."""
+    return ring.decision_id == _return_id(ring)
 
 
 def _recast(

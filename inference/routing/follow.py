@@ -67,6 +67,7 @@ class RouteFollower:
                     table.take(record, reading)
                 if following.as_of is not None:
                     self._publish(table.routes(following.as_of))
+                    self.waits_for = following.waits_for
         finally:
             following.close()
 
@@ -74,7 +75,7 @@ class RouteFollower:
         if routes != self.routes:
             self.routes = routes
             _log.info("routes_changed", ring=self._ring, tiers=_shown(routes))
-        self.is_ready, self.waits_for = True, ""
+        self.is_ready = True
 
 
 def _shown(routes: Routes) -> list[dict[str, object]]:

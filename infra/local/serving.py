@@ -60,17 +60,21 @@ def serving_endpoints(settings: Settings, served: Served, port: int) -> dict[str
     }
 
 
+def promotion_child(environment: Mapping[str, str], data_dir: Path) -> ChildSpec:
+    """Who decides what a ring serves, wherever its workers run."""
+    return ChildSpec(
+        name="promotion",
+        command=[sys.executable, "-m", topics.PROMOTION],
+        probe=FileProbe(run_dir(data_dir) / f"{topics.PROMOTION}.ready"),
+        after=["topics"],
+        environment=environment,
+    )
+
+
 def serving_children(environment: Mapping[str, str], data_dir: Path, port: int) -> list[ChildSpec]:
     """The worker and the promotion."""
-    run = run_dir(data_dir)
     return [
-        ChildSpec(
-            name="promotion",
-            command=[sys.executable, "-m", topics.PROMOTION],
-            probe=FileProbe(run / f"{topics.PROMOTION}.ready"),
-            after=["topics"],
-            environment=environment,
-        ),
+        promotion_child(environment, data_dir),
         ChildSpec(
             name="worker",
             command=[sys.executable, "-m", _WORKER],

@@ -2,7 +2,8 @@
 
     kafka ──▶ topics ──▶ gateway, redaction, assembly
       clickhouse ──────▶ sink
-                          worker, promotion   (with a model)
+                         promotion   (where calls go to a ring)
+                         worker      (with a model)
 
 Kafka and ClickHouse are started only where settings name no other. Everything a client needs to
 find the stack is in its endpoints, which are settings under their environment names.
@@ -16,7 +17,7 @@ from pathlib import Path
 from infra.local.children import ChildSpec, FileProbe, HttpProbe, KafkaProbe, Port
 from infra.local.passwords import ensure_password
 from infra.local.ports import alternative_to, is_free
-from infra.local.serving import Served, serving_children, serving_endpoints
+from infra.local.serving import Served, promotion_child, serving_children, serving_endpoints
 from infra.local.state import run_dir
 from infra.local.supervisor import Plan
 from schemas import topics
@@ -112,6 +113,8 @@ def make_plan(
     children += _services(environment, settings, ports, names)
     if served is not None:
         children += serving_children(environment, data_dir, ports.worker)
+    elif settings.gateway.ring is not None:
+        children.append(promotion_child(environment, data_dir))
     if only:
         kept = [child for child in children if child.name in only]
         children = [replace(c, after=[need for need in c.after if need in only]) for c in kept]

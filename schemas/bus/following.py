@@ -9,12 +9,8 @@ the broker's word          one request of bounded time, at most every 2 s, while
 import time
 from collections.abc import Callable, Sequence
 
-import structlog
-
 from schemas.bus.api import Bus, Received
 from schemas.errors import ConfigError, TransientError
-
-_log = structlog.get_logger("bus")
 
 #: Silence after which the broker is asked whether there is anything to read at all.
 CONFIRM_SECONDS = 2.0
@@ -47,6 +43,8 @@ class Following:
         self.is_caught_up = False
         #: Monotonic time; None before the end was reached for the first time.
         self.as_of: float | None = None
+        #: Why the broker's word is missing, empty where it is not.
+        self.waits_for = ""
 
     def poll(self, timeout_seconds: float) -> list[Received]:
         """What came, in order within a topic. TransientError for topics that cannot be read."""
@@ -57,7 +55,7 @@ class Following:
         if not self._consumer.at_end():
             return received
         if received or not self.is_caught_up:
-            self.is_caught_up, self.as_of = True, now
+            self.is_caught_up, self.as_of, self.waits_for = True, now, ""
         elif now - self._heard_at > CONFIRM_SECONDS:
             received = self._confirm(timeout_seconds)
         return received
@@ -68,13 +66,13 @@ class Following:
         try:
             self._admin.extents(self._topics)
         except TransientError as error:
-            _log.info("following_waits_for_kafka", error=str(error))
+            self.waits_for = str(error)
             return []
         finally:
             self._heard_at = self._monotonic()
         received = self._poll(timeout_seconds)
         if self._consumer.at_end():
-            self.as_of = asked_at
+            self.as_of, self.waits_for = asked_at, ""
         return received
 
     def _poll(self, timeout_seconds: float) -> list[Received]:

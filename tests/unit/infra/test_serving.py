@@ -23,7 +23,14 @@ def plan(served: Served | None, **settings: object) -> dict[str, object]:
 def test_without_a_model_there_is_no_worker_and_no_ring() -> None:
     made = plan(None)
     assert "worker" not in made["children"]  # type: ignore[operator]
+    assert "promotion" not in made["children"]  # type: ignore[operator]
     assert "HEADRACE_GATEWAY__RING" not in made
+
+
+def test_a_ring_whose_workers_run_elsewhere_brings_who_decides_for_it() -> None:
+    children = plan(None, gateway={"ring": "blue"})["children"]
+    assert "promotion" in children  # type: ignore[operator]
+    assert "worker" not in children  # type: ignore[operator]
 
 
 def test_a_model_brings_a_worker_and_a_gateway_that_routes_to_it() -> None:

@@ -207,6 +207,16 @@ def test_a_return_that_all_refuse_does_not_return_again(world: World) -> None:
     assert world.ring.served == (ref(1),)
 
 
+def test_a_rollback_that_all_refuse_leads_back_to_what_they_serve(world: World) -> None:
+    promote(world, 2, 1.0)
+    promote(world, 1, 2.0)
+    assert world.ring.state is RingState.ROLLED_BACK
+    world.add(ack("a", 1, REFUSED), ack("b", 1, REFUSED))
+    world.settle()
+    assert (world.ring.stable, world.ring.state) == (ref(2), RingState.ROLLED_BACK)
+    assert "refused version 1" in world.ring.reason
+
+
 def test_a_refused_trial_ends_and_the_stable_version_stays(world: World) -> None:
     promote(world, 2, 1.0, canary_share=0.5)
     world.add(ack("a", 2, REFUSED))

@@ -100,7 +100,7 @@ def test_an_older_assignment_changes_nothing() -> None:
 
 
 def test_a_worker_with_other_weights_under_the_same_number_gets_nothing() -> None:
-    other = {"root": "f" * 64}
+    other: dict[str, Any] = {"root": "f" * 64}
     made = table(assignment(1, sequence=1), ack("a", 1, **other), beat("a", 1, **other))
     assert best(made.routes(0.0)) == []
 
@@ -139,7 +139,7 @@ def test_a_broken_record_is_passed_over() -> None:
     assert (best(made.routes(0.0)), made.num_unreadable) == ([("a", 1)], 1)
 
 
-LATER = {"occurred_at": at(9)}
+LATER: dict[str, Any] = {"occurred_at": at(9)}
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_what_a_worker_is_believed(what: str, heartbeat: Any, said: Any, expecte
 
 
 def test_a_trial_gets_its_share_and_a_trajectory_stays() -> None:
-    trial = {"canary": ref(2), "canary_share": 0.25, "canary_workers": ("a",)}
+    trial: dict[str, Any] = {"canary": ref(2), "canary_share": 0.25, "canary_workers": ("a",)}
     made = table(
         assignment(1, state=RingState.CANARY, **trial),
         ack("a", 2), beat("a", 2), ack("b", 1), beat("b", 1),
