@@ -32,6 +32,7 @@ class Reason(StrEnum):
     BLOB_MISSING = "blob_missing"
     DETECTOR_UNAVAILABLE = "detector_unavailable"
     DETECTOR_TIMEOUT = "detector_timeout"
+    POLICY_MISSING = "policy_missing"
     STORE_REFUSED = "store_refused"
     BUG = "bug"
 

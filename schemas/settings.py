@@ -134,6 +134,8 @@ class RedactionSettings(Section):
     """
 
     tier: Literal["regex", "fast", "accurate"] = "accurate"
+    #: Tiers, words and patterns of single tenants; see docs/redaction.md.
+    policy_file: Path | None = None
     language: str = "en"
     hold_seconds: float = Field(5.0, ge=0)
     max_held_events: int = Field(10_000, ge=1)

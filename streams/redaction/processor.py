@@ -172,7 +172,7 @@ class RedactionProcessor:
         permitted = step.tenant_id in self._eligible_tenants
         governance = replace(
             step.governance,
-            redaction_policy_version=self._tenants.policy_version,
+            redaction_policy_version=tenant.policy_version,
             training_eligible=permitted and step.governance.training_eligible,
         )
         stamped = replace(

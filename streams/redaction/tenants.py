@@ -3,12 +3,14 @@
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from schemas.errors import PermanentError, Reason
+from schemas.errors import PermanentError, QuarantineError, Reason
 from schemas.ids import is_tenant_id
 from schemas.secrets import tenant_key
 from schemas.settings import RedactionSettings
 from streams.redaction.cache import CacheCounters, DigestCache
 from streams.redaction.detect.budget import Budget
+from streams.redaction.detect.contract import Detector
+from streams.redaction.policies import TenantDetector, TenantPolicy, load_policies
 from streams.redaction.redacting import EventRedaction
 from streams.redaction.redactor import Redactor, build_detector
 
@@ -23,6 +25,7 @@ class Tenant:
     """What redaction needs of one tenant."""
 
     redactor: Redactor
+    policy_version: str
     lineage_key: bytes
     alias_key: bytes
     digest_key: bytes
@@ -30,7 +33,7 @@ class Tenant:
 
 
 class Tenants:
-    """All tenants share one detector and one bounded cache; keys and placeholders are their own."""
+    """Tenants share detectors and one bounded cache; keys, placeholders and words are their own."""
 
     def __init__(
         self, root_secret: bytes, settings: RedactionSettings, budget: Budget | None = None
@@ -38,12 +41,12 @@ class Tenants:
         self._root = root_secret
         self._settings = settings
         self._budget = budget or Budget()
-        self._detector = build_detector(
-            settings.tier, language=settings.language, budget=self._budget
-        )
+        self._policies = load_policies(settings.policy_file)
+        self._detectors: dict[tuple[str, str], Detector] = {}
+        for policy in (TenantPolicy(), *self._policies.tenants.values()):
+            self._shared_detector(policy)  # now, since a model takes seconds to load
         self._cache = DigestCache(max_bytes=settings.cache_bytes)
         self._tenants: OrderedDict[str, Tenant] = OrderedDict()
-        self.policy_version = f"{POLICY_VERSION};{self._detector.version}"
 
     @property
     def cache_counters(self) -> CacheCounters:
@@ -73,18 +76,36 @@ class Tenants:
         """A fresh redaction of one event of that tenant."""
         return EventRedaction(self.get(tenant_id).redactor)
 
+    def _shared_detector(self, policy: TenantPolicy) -> Detector:
+        """The detector of a tier and a language, one for all tenants. ConfigError if impossible."""
+        tier = policy.tier or self._settings.tier
+        language = policy.language or self._settings.language
+        if (tier, language) not in self._detectors:
+            self._detectors[tier, language] = build_detector(
+                tier, language=language, budget=self._budget
+            )
+        return self._detectors[tier, language]
+
     def _derive(self, tenant_id: str) -> Tenant:
+        policy = self._policies.of(tenant_id)
+        if policy is None:
+            raise QuarantineError(Reason.POLICY_MISSING)
+        detector = self._shared_detector(policy)
+        if policy.deny or policy.patterns:
+            detector = TenantDetector(detector, policy)
+
         def key(purpose: str) -> bytes:
             return tenant_key(self._root, tenant_id, purpose)
 
         return Tenant(
             redactor=Redactor(
-                detector=self._detector,
+                detector=detector,
                 tenant_key=key("placeholder"),
                 cache=self._cache,
                 policy_version=POLICY_VERSION,
-                language=self._settings.language,
+                language=policy.language or self._settings.language,
             ),
+            policy_version=f"{POLICY_VERSION};{detector.version}",
             lineage_key=key("lineage"),
             alias_key=key("alias"),
             digest_key=key("digest"),
