@@ -25,18 +25,22 @@ itself when what is away comes back.
 """
 #: What a label may be, so that nobody has to read the code to write an alert.
 LABELS = {
-    "group": "the processor: `streams.redaction`, `streams.assembly`, `streams.sink`",
+    "decision": "`trained`, `held`, `dropped`",
+    "figure": "`reward`, `lag`, `agreement_k3`, `entropy`, `ess`, `gradient_norm`",
+    "group": "the processor: `streams.redaction`, `streams.assembly`, `streams.batching`, "
+    "`streams.sink`",
     "outcome": "`complete`, `client_aborted`, `upstream_error`, `timeout`, `rejected`, "
     "`gateway_crashed`",
     "partition": "number of the partition",
     "path": "path of the API, `other` for one that is not known",
-    "reason": "why, from the closed list in `schemas/errors.py`",
+    "reason": "why, from the closed list in `schemas/errors.py`; of the trainer, in docs/learning.md",
     "result": "what became of it: records `handled`, `dead_lettered`, `quarantined`; spool "
     "`delivered`, `retried`, `dead_lettered`, `torn`; cache `hit`, `miss`, `evicted`",
     "table": "name of the relation",
     "target": "what the feedback names: `trajectory_id`, `step_id`, `response_id`",
     "topic": "name of the topic, without the prefix of the deployment",
     "what": "what the disk refused: `write`, `note`, `blob`",
+    "why": "why a sample is held or dropped, from the closed list in `docs/learning.md`",
 }
 _SUFFIX = {"counter": "_total", "gauge": "", "histogram": ""}
 

@@ -67,6 +67,25 @@ METRICS: dict[str, tuple[Literal["counter", "gauge", "histogram"], str, tuple[st
         "Records that retention deleted before they were read",
         ("group", "topic"),
     ),
+    "headrace_trainer_steps": ("counter", "Steps of the trainer, stopped ones included", ()),
+    "headrace_trainer_stopped": ("counter", "Updates that a sentinel stopped", ("reason",)),
+    "headrace_trainer_left_out": ("counter", "Samples that a step left out", ("reason",)),
+    "headrace_trainer_version": ("gauge", "Version that the trainer published last", ()),
+    "headrace_trainer_figure": ("gauge", "Figures of the last step", ("figure",)),
+    "headrace_sample_decisions": (
+        "counter",
+        "Samples decided: trained, held or dropped",
+        ("decision", "why"),
+    ),
+    "headrace_sample_staleness": (
+        "histogram",
+        "Versions behind the newest of a sample's oldest trained token, when it is decided",
+        (),
+    ),
+    "headrace_waiting_samples": ("gauge", "Samples that wait for a micro-batch", ()),
+    "headrace_microbatches": ("counter", "Micro-batches sent", ()),
+    "headrace_microbatch_tokens": ("counter", "Tokens sent to be trained", ()),
+    "headrace_tokens_ahead": ("gauge", "Tokens sent that the trainer has not used", ()),
     "headrace_sink_rows": ("counter", "Rows written", ("table",)),
     "headrace_sink_insert_rows": ("histogram", "Rows of one insert", ("table",)),
     "headrace_sink_insert_seconds": ("histogram", "Time of one insert", ("table",)),
@@ -78,6 +97,7 @@ BUCKETS = {
         0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
     ),
     "headrace_recovery_seconds": (0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0),
+    "headrace_sample_staleness": (0, 1, 2, 4, 8, 16, 32, 64, 128),
     "headrace_sink_insert_rows": (1, 10, 50, 100, 500, 1_000, 2_000, 5_000, 10_000),
 }  # fmt: skip
 

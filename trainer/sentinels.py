@@ -67,6 +67,8 @@ class Figures:
 
 #: The average gradient norm is one over this many steps.
 _WINDOW = 50
+#: Advantages below it are what rounding leaves of equal rewards.
+_NO_VARIANCE = 1e-9
 
 
 class Sentinels:
@@ -113,7 +115,7 @@ class Sentinels:
             return Alarm.NO_TOKENS
         if not all(map(math.isfinite, (step.loss, step.gradient_norm, step.entropy))):
             return Alarm.NOT_FINITE
-        return Alarm.ZERO_VARIANCE if step.advantage_deviation == 0 else None
+        return Alarm.ZERO_VARIANCE if step.advantage_deviation < _NO_VARIANCE else None
 
     def _of_ratios(self, step: Figures) -> Alarm | None:
         bounds = self._bounds

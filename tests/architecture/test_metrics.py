@@ -9,7 +9,7 @@ from schemas.telemetry import BUCKETS, METRICS
 from tests.architecture.size_gates import ROOT
 
 _KINDS = ("counter", "gauge", "histogram")
-_SERVICES = ("schemas", "inference", "streams", "infra")
+_SERVICES = ("schemas", "inference", "streams", "trainer", "infra")
 
 
 @dataclass(frozen=True)
