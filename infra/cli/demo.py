@@ -1,5 +1,6 @@
 """headrace demo: a day of agent traffic through the real pipeline, and what came out."""
 
+import json
 import signal
 import sys
 import time
@@ -12,6 +13,8 @@ from infra.cli.options import AsJson
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from infra.demo.conversations import Conversation
 
 DEFAULT_DATA_DIR = Path(".headrace") / "demo"
@@ -32,6 +35,12 @@ def demo(
     as_json: AsJson = False,
     concurrency: Annotated[int, typer.Option(min=1, help="Conversations at a time.")] = 20,
     seed: Annotated[int, typer.Option(help="Seed of the demo's own conversations.")] = 1,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="Show versions of a live model's weights instead.")
+    ] = False,
+    model: Annotated[
+        str | None, typer.Option(help="With --weights: folder, GGUF file or hub name.")
+    ] = None,
     data_dir: Annotated[
         Path, typer.Option("--data-dir", "-d", help="Folder of the demo; it is emptied first.")
     ] = DEFAULT_DATA_DIR,
@@ -42,6 +51,10 @@ def demo(
     (of a file: an e-mail, phone or date of birth), or the replay not the same.
 
     With --json the stack stops at the end.
+
+    With --weights a small model answers an agent while it learns an answer, gets it as a delta of
+    its weights, is offered a broken delta, and is rolled back. Its first run makes an environment
+    for vLLM in the cache (6 GB).
 
     Example: headrace demo --seed 7 --ephemeral
     """
@@ -60,6 +73,11 @@ def demo(
     started = time.monotonic()
     keep = not (ephemeral or as_json)
     console = Console(stderr=as_json, highlight=False)
+    if weights:
+        _weights(console, data_dir.absolute(), model, keep=keep, as_json=as_json)
+        return
+    if model is not None:
+        raise ConfigError("--model says whose weights to show. Add --weights.")
     talks, arguments = _conversations(trajectories, seed)
     must_not_leak = frozenset(KINDS if trajectories is None else CERTAIN_KINDS)
     data_dir = data_dir.absolute()
@@ -82,6 +100,35 @@ def demo(
     if as_json:
         sys.stdout.write(report.numbers_line(played, seconds) + "\n")
     if not all(finding.good is not False for finding in report.findings(played, seconds)):
+        raise typer.Exit(1)
+
+
+def _weights(
+    console: "Console", data_dir: Path, model: str | None, *, keep: bool, as_json: bool
+) -> None:
+    from infra.demo.weights.learning import HEADRACE
+    from infra.demo.weights.show import SQL, run, table
+
+    def show(who: str, text: str) -> None:
+        console.print(f"[bold]{who:<10}[/bold] ", end="")
+        console.print(text, markup=False)
+
+    shown = run(data_dir, model, HEADRACE, show, keep=keep)
+    calls = shown.played.replies
+    show("agent", f"{len(calls)} calls, {shown.played.num_failed} failed, "
+         f"{shown.played.num_mislabelled} with a wrong version")  # fmt: skip
+    console.print(f"\n{SQL}\n", markup=False)
+    for line in table(shown.rows):
+        console.print(line, markup=False)
+    for problem in shown.problems:
+        console.print(f"not so: {problem}", style="red", markup=False)
+    console.print(f"\n{shown.seconds:.0f} s in all", markup=False)
+    if keep:
+        console.print(f"The stack stays up: headrace workers -d {data_dir}; headrace down "
+                      f"-d {data_dir}", markup=False)  # fmt: skip
+    if as_json:
+        sys.stdout.write(json.dumps(shown.numbers()) + "\n")
+    if shown.problems:
         raise typer.Exit(1)
 
 

@@ -147,6 +147,7 @@ def free_stack_ports(settings: Settings) -> Ports:
         kafka_controller=choose(usual.kafka_controller),
         clickhouse=choose(usual.clickhouse, settings.clickhouse),
         gateway=choose(usual.gateway, settings.gateway),
+        worker=choose(usual.worker, settings.worker),
     )
 
 
