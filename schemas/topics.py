@@ -111,18 +111,22 @@ TOPICS: tuple[Topic, ...] = (
     Topic(WEIGHTS_CHUNKS, "part of a payload (bytes)", "policy", 1, "delete", 7 * _DAY,
           "trainer, cli", (WORKER,)),
     Topic(WEIGHTS_VERSIONS, "WeightsManifest", "policy:version", 1, "compact", 0, "trainer, cli",
-          (WORKER, PROMOTION)),
+          (WORKER, PROMOTION, SINK)),
     Topic(WEIGHTS_PROMOTIONS, "Proposal, ProposalAnswer, RingAssignment",
           "policy/proposal/version, policy/answer/version or policy/ring/name", 1, "compact", 0,
-          f"trainer and cli (proposals), {PROMOTION} (the others)", (WORKER, GATEWAY, PROMOTION)),
+          f"trainer and cli (proposals), {PROMOTION} (the others)",
+          (WORKER, GATEWAY, PROMOTION, SINK)),
     Topic(WEIGHTS_ACKS, "WeightsAck", "worker", 1, "compact,delete", 7 * _DAY, WORKER,
-          (GATEWAY, PROMOTION)),
+          (GATEWAY, PROMOTION, SINK)),
     Topic(WORKERS, "WorkerHeartbeat", "worker", 1, "compact", 0, WORKER, (GATEWAY, PROMOTION)),
 )  # fmt: skip
 
+#: Topics that are written in transactions, whose ends take offsets and are no records.
+TRANSACTIONAL = (WEIGHTS_VERSIONS, WEIGHTS_PROMOTIONS)
 #: Topics whose broken records go to a dead-letter topic of their own.
 DEAD_LETTERED = (RAW_EVENTS, RAW_ALIASES, RAW_UNRESOLVED, STEPS, REWARDS, ENDS, SUMMARIES, TICKS,
-                 SAMPLES, DECISIONS, MICROBATCHES, AUDIT, QUARANTINE)  # fmt: skip
+                 SAMPLES, DECISIONS, MICROBATCHES, WEIGHTS_VERSIONS, WEIGHTS_PROMOTIONS,
+                 WEIGHTS_ACKS, AUDIT, QUARANTINE)  # fmt: skip
 
 
 def all_topics() -> Iterator[Topic]:

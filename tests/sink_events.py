@@ -1,12 +1,14 @@
 """A small day of events with something of everything that the tables hold. Own making."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from schemas.atdp.internal import (
     AuditEvent,
     DeadLetter,
+    PartitionOffset,
     Quarantined,
     RewardRef,
     Sample,
@@ -41,7 +43,18 @@ from schemas.atdp.types import (
     Usage,
     VersionSpan,
 )
+from schemas.atdp.weights import (
+    AckStatus,
+    ProposalAnswer,
+    ProposalStatus,
+    RingAssignment,
+    RingState,
+    Statistic,
+    TensorDigest,
+)
 from schemas.ids import derive_id
+from schemas.rings import proposal_id
+from tests import ring_events
 
 NOON = datetime(2026, 3, 14, 12, 0, 0, 250_001, tzinfo=UTC)
 PLACEHOLDER = "<EMAIL_ADDRESS:7f3a>"
@@ -200,7 +213,7 @@ def day(tenant: str) -> list[Any]:
                value=None, text="Too short.", revision=2, occurred_at=NOON + timedelta(days=9))
     )  # fmt: skip
     events.append(reward(tenant, "t-9", step_id="t-9-s0", name="early"))
-    return events + _faults(tenant)
+    return events + _faults(tenant) + rollout()
 
 
 def _slow_step(tenant: str) -> Step:
@@ -292,3 +305,34 @@ def _faults(tenant: str) -> list[Any]:
             subject="streams.redaction", details='{"epoch": 1}', occurred_at=NOON,
         ),
     ]  # fmt: skip
+
+
+def rollout() -> list[Any]:
+    """Two versions, a trial that a worker refused, and the way back."""
+    trial = ring_events.proposal(2, proposed_at=NOON, canary_share=0.5, reason="better")
+    assigned = RingAssignment(
+        policy=ring_events.POLICY, ring=ring_events.RING, stable=ring_events.ref(1),
+        canary=ring_events.ref(2), canary_share=0.5, canary_workers=("worker-a",),
+        served=(ring_events.ref(3),), state=RingState.CANARY, decision_id=proposal_id(trial),
+        reason="better", sequence=2, decided_at=NOON,
+    )  # fmt: skip
+    first = replace(
+        ring_events.manifest(1),
+        data_watermark=(PartitionOffset(topic="training.microbatches.v1", partition=0, offset=7),),
+        statistics=(Statistic(name="loss", value=0.5),),
+        tensors=(TensorDigest(name="embed", dtype="BF16", digest="0" * 32),),
+    )
+    answer = ProposalAnswer(
+        proposal_id=proposal_id(trial), policy=trial.policy, ring=trial.ring, version=2,
+        status=ProposalStatus.ACCEPTED, reason="better", sequence=2, answered_at=NOON,
+    )  # fmt: skip
+    back = replace(
+        assigned, canary=None, canary_share=0.0, canary_workers=(), sequence=3,
+        state=RingState.ROLLED_BACK, decided_at=NOON + timedelta(seconds=1),
+        reason="Every worker refused version 2: wrong_digest",
+    )  # fmt: skip
+    applied = ring_events.ack(
+        "worker-b", 1, stage_ms=20.0, pause_ms=15.5, apply_ms=250.0, occurred_at=NOON
+    )
+    refused = ring_events.ack("worker-a", 2, AckStatus.REFUSED, occurred_at=NOON)
+    return [first, ring_events.manifest(2), trial, assigned, answer, back, applied, refused]

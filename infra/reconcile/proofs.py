@@ -47,6 +47,9 @@ TABLE_OF: Mapping[str, tables.Table] = {
     topics.SAMPLES: tables.SAMPLES,
     topics.DECISIONS: tables.SAMPLE_DECISIONS,
     topics.MICROBATCHES: tables.MICROBATCHES,
+    topics.WEIGHTS_VERSIONS: tables.POLICY_VERSIONS,
+    topics.WEIGHTS_PROMOTIONS: tables.PROMOTIONS,
+    topics.WEIGHTS_ACKS: tables.ACKS,
     topics.AUDIT: tables.AUDIT_EVENTS,
     topics.QUARANTINE: tables.QUARANTINED_EVENTS,
     **{topics.dead_letter_topic(name): tables.DEAD_LETTERS for name in topics.DEAD_LETTERED},
@@ -263,10 +266,10 @@ def _versions(
         return {}
     has_tenant = table in (tables.STEPS, tables.REWARDS, tables.TRAJECTORIES, tables.SAMPLES)
     tenant = "tenant_id" if has_tenant else "NULL"
-    column = f"(tenant_id, {table.id_column})" if has_tenant else table.id_column
+    column = f"(tenant_id, {table.id_sql})" if has_tenant else table.id_sql
     keys = [_key(row) if has_tenant else row.id for row in rows]
     sql = (
-        f"SELECT {tenant} AS tenant, {table.id_column} AS id, max(row_version) AS version "  # noqa: S608
+        f"SELECT {tenant} AS tenant, {table.id_sql} AS id, max(row_version) AS version "  # noqa: S608
         f"FROM {table.log} WHERE {column} IN %(keys)s GROUP BY tenant, id"
     )
     found = sources.store.rows(sql, {"keys": tuple(keys)})

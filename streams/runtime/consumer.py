@@ -8,12 +8,14 @@ after the seek. Later records are then committed over the ones that were skipped
 partition is fetched only between a completed seek and the next stop of the flow, and a seek waits
 for the delivery under way.
 
+Records of a transaction are read once it is committed, and a group may get beyond its end.
+
 Kafka moves a reader whose position was deleted to the first record kept and says nothing. Here
 what it passes over is told to `on_gap` first, at a seek and in the middle of the flow.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any
 
 from faust.transport.drivers import aiokafka
@@ -36,6 +38,12 @@ class Consumer(aiokafka.Consumer):
         #: The offset that each input partition has to go on with.
         self._next_offset: dict[Any, int] = {}
         self._on_gap: OnGap = self.transport.on_gap  # type: ignore[attr-defined]  # ours, below
+        #: Topics whose last offset may be the end of a transaction.
+        self._transactional: Collection[str] = self.transport.transactional  # type: ignore[attr-defined]
+        self._looked_for_ends_at = 0.0
+
+    def _new_consumer_thread(self) -> "ConsumerThread":
+        return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
     def stop_flow(self) -> None:
         """Deliver nothing more. What was fetched and not delivered is fetched again."""
@@ -81,6 +89,7 @@ class Consumer(aiokafka.Consumer):
                 return
             self._deliverer = asyncio.current_task()
             try:
+                await self._pass_over_ends()
                 async for tp, message in super().getmany(timeout):
                     if self._may_flow(tp):
                         await self._expect(tp, message.offset)
@@ -135,8 +144,34 @@ class Consumer(aiokafka.Consumer):
                 await self._on_gap(tp.topic, tp.partition, expected, end)
         self._next_offset[tp] = offset + 1
 
+    async def _pass_over_ends(self) -> None:
+        """Commit beyond ends of transactions behind which nothing came: they are no records, so
+        nothing acknowledges them, and the group would look behind for ever."""
+        now = asyncio.get_running_loop().time()
+        if not (self._transactional and self._positioned) or now < self._looked_for_ends_at + 1.0:
+            return
+        self._looked_for_ends_at = now
+        for tp, expected in self._next_offset.items():
+            is_settled = (self._committed_offset.get(tp) or 0) == expected
+            if tp.topic not in self._transactional or not is_settled:
+                continue
+            position = await self._thread.position(aiokafka.ensure_aiokafka_TP(tp))
+            if position is not None and position > expected:
+                self._committed_offset[tp] = self._read_offset[tp] = position
+                self._next_offset[tp] = position
+                await self._commit({tp: position})
+
     def _begins_anew(self, tp: Any) -> bool:
         return not self._is_changelog_tp(tp) and not self._committed_offset.get(tp)
+
+
+class ConsumerThread(aiokafka.AIOKafkaConsumerThread):
+    """The thread that reads. Records of transactions are seen once those are committed."""
+
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        made = super()._create_worker_consumer(transport)
+        made._isolation_level = "read_committed"
+        return made
 
 
 records.install()
@@ -147,6 +182,10 @@ class Transport(aiokafka.Transport):
 
     Consumer = Consumer
 
-    def __init__(self, *args: Any, on_gap: OnGap, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, on_gap: OnGap, transactional: Collection[str] = (), **kwargs: Any
+    ) -> None:
+        """`transactional` are names on the cluster."""
         super().__init__(*args, **kwargs)
         self.on_gap = on_gap
+        self.transactional = transactional

@@ -135,7 +135,7 @@ class Shell:
         lane = RecordLane(
             group=self._group,
             processor=processor,
-            table=self._table(table) if table else None,
+            table=self.table(table) if table else None,
             producer=self.context.producer,
             crashes=self.context.crashes,
             clock=SystemClock(),
@@ -235,7 +235,8 @@ class Shell:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
 
-    def _table(self, name: str) -> FaustTable:
+    def table(self, name: str) -> FaustTable:
+        """A table of the group, co-partitioned with its inputs; for one lane."""
         table = self.app.Table(
             name,
             key_type=bytes,
@@ -333,7 +334,10 @@ def _faust_app(group: str, settings: Settings, access: KafkaAccess, on_gap: OnGa
         table_standby_replicas=0,  # a store in memory would be read again anyway
         logging_config=None,
     )
-    app.transport = Transport(app.conf.broker_consumer, app, on_gap=told)
+    transactional = frozenset(access.physical(name) for name in topics.TRANSACTIONAL)
+    app.transport = Transport(
+        app.conf.broker_consumer, app, on_gap=told, transactional=transactional
+    )
     return app
 
 

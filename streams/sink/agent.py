@@ -2,8 +2,8 @@
 
     trajectory.*, training.samples and .decisions
             ──▶ lane ──▶ steps, rewards, trajectories, samples, sample_decisions
-    training.microbatches, dead.*, audit, quarantine
-            ──▶ lane ──▶ microbatches, dead_letters, audit_events, quarantined_events
+    training.microbatches, weights.*, dead.*, audit, quarantine
+            ──▶ lane ──▶ microbatches, policy_versions, proposals, promotions, acks, …
 
 A process that dies between insert and acknowledgement writes the same rows again; their ids and
 versions are the same, so the tables do not change.
@@ -40,6 +40,9 @@ TRAJECTORY_TOPICS = (
 )
 SINGLE_TOPICS = (
     topics.MICROBATCHES,
+    topics.WEIGHTS_VERSIONS,
+    topics.WEIGHTS_PROMOTIONS,
+    topics.WEIGHTS_ACKS,
     topics.AUDIT,
     topics.QUARANTINE,
     *(topics.dead_letter_topic(name) for name in topics.DEAD_LETTERED),

@@ -21,6 +21,7 @@ from schemas import tables
 from schemas.atdp.internal import (
     AuditEvent,
     DeadLetter,
+    PartitionOffset,
     Quarantined,
     RewardRef,
     Sample,
@@ -40,7 +41,21 @@ from schemas.atdp.types import (
     Step,
     VersionSpan,
 )
+from schemas.atdp.weights import (
+    BlobRef,
+    ChunkRef,
+    Proposal,
+    ProposalAnswer,
+    RingAssignment,
+    Statistic,
+    TensorDigest,
+    VersionRef,
+    WeightsAck,
+    WeightsManifest,
+)
 from schemas.errors import PermanentError, Reason
+from schemas.ids import derive_id
+from schemas.rings import proposal_id
 
 Cells = dict[str, Any]
 """Column name → value as the client library writes it; times are microseconds since 1970."""
@@ -59,6 +74,7 @@ class Row:
     cells: Cells
 
 
+_ABOUT_WEIGHTS = (WeightsManifest, Proposal, ProposalAnswer, RingAssignment, WeightsAck)
 _TABLE_OF = {table.event: table for table in tables.TABLES}
 
 
@@ -71,8 +87,7 @@ def to_row(event: Any, at: Coordinates, recorded_at: datetime) -> Row:
     if table is None:
         raise PermanentError(Reason.UNEXPECTED_EVENT)
     cells = _flatten(event)
-    if "policy_versions" in _columns_beside(type(event)):
-        cells["policy_versions"] = _policy_versions(event)
+    cells |= _columns_beside(event)
     version = _version(event, cells, at)
     cells |= {
         "kafka_topic": at.topic,
@@ -81,11 +96,21 @@ def to_row(event: Any, at: Coordinates, recorded_at: datetime) -> Row:
         "recorded_at": _microseconds("recorded_at", recorded_at),
         "row_version": version,
     }
-    return Row(table, getattr(event, table.id_column), version, cells)
+    return Row(table, table.id_of(cells), version, cells)
 
 
-def _columns_beside(cls: type) -> tuple[str, ...]:
-    return ("policy_versions",) if cls is Step else ()
+def _columns_beside(event: Any) -> Cells:
+    """Columns that are no fields: ids of records that have none, versions of a step."""
+    match event:
+        case Step():
+            return {"policy_versions": _policy_versions(event)}
+        case Proposal():
+            return {"proposal_id": proposal_id(event)}
+        case WeightsAck():
+            at = event.occurred_at.isoformat()
+            what = (event.worker_id, event.policy, event.version, event.status.value, at)
+            return {"ack_id": derive_id("ack", *what)}
+    return {}
 
 
 def _policy_versions(step: Step) -> list[int]:
@@ -107,7 +132,8 @@ def _version(event: Any, cells: Cells, at: Coordinates) -> int:
     Reward: the highest revision, then the highest replay epoch, then the latest judgement, then
     the digest. Step: the highest epoch, then a completed one, then the earliest (later ones are
     attempts of it). Assembly decides both alike. Trajectory and sample: the highest epoch, then
-    the last one emitted; all of one trajectory lie on one partition. Decision: that a sample is
+    the last one emitted; all of one trajectory lie on one partition, and so does all that is said
+    about weights. Decision: that a sample is
     trained is the last word, else as for the sample.
     """
     epoch = _within("replay_epoch", getattr(event, "replay_epoch", 0), MAX_UINT32)
@@ -120,7 +146,7 @@ def _version(event: Any, cells: Cells, at: Coordinates) -> int:
         order = _MAX_UINT64 - cells["started_at"]
     elif isinstance(event, SampleDecision):
         ranks, order = (int(event.decision is Decision.TRAINED), epoch), at.offset
-    elif isinstance(event, TrajectorySummary | Sample | MicroBatch):
+    elif isinstance(event, (TrajectorySummary, Sample, MicroBatch, *_ABOUT_WEIGHTS)):
         order = at.offset
     elif isinstance(event, DeadLetter | Quarantined | AuditEvent):
         order = cells["occurred_at"]
@@ -227,6 +253,18 @@ def _step_ref(field: str, ref: StepRef) -> tuple[int, int]:
     return _integer(field, ref.partition), _integer(field, ref.offset)
 
 
+def _statistic(field: str, statistic: Statistic) -> tuple[str, float]:
+    return statistic.name, _number(field, statistic.value)
+
+
+def _partition_offset(field: str, at: PartitionOffset) -> tuple[str, int, int]:
+    return at.topic, _integer(field, at.partition), _integer(field, at.offset)
+
+
+def _version_ref(field: str, ref: VersionRef) -> tuple[int, str]:
+    return _integer(field, ref.version), ref.root
+
+
 # -- flattening --------------------------------------------------------------------------------
 
 Put = Callable[[Any, Cells], None]
@@ -244,9 +282,13 @@ _CONVERT: dict[Any, Convert] = {
     RewardSignal: _reward_signal,
     RewardRef: _reward_ref,
     StepRef: _step_ref,
+    Statistic: _statistic,
+    PartitionOffset: _partition_offset,
+    VersionRef: _version_ref,
 }
-#: What no table holds: the tokens of a micro-batch.
-_LEFT_OUT = (TrainingSequence,)
+#: What no table holds: the tokens of a micro-batch, where a version's payload lies, and the
+#: digests of its tensors.
+_LEFT_OUT = (TrainingSequence, ChunkRef, BlobRef, TensorDigest)
 #: Singular of the field of messages, for the column that holds their roles.
 _ROLES = {"new_messages": "new_message_roles", "output": "output_roles"}
 
@@ -274,6 +316,8 @@ def _put(cls: type, name: str, hint: Any) -> Put:
         return lambda event, cells: cells.update(num_bytes=len(getattr(event, name)))
     if kind == bool | float:
         return _put_signal_value(name)
+    if kind is VersionRef:
+        return _put_version_ref(name, "" if cls is Proposal else f"{name}_")
     if dataclasses.is_dataclass(kind):
         return lambda event, cells: cells.update(_flatten(getattr(event, name)))
     if isinstance(kind, type) and issubclass(kind, StrEnum):
@@ -308,6 +352,15 @@ def _put_coordinates(name: str, prefix: str) -> Put:
         at = getattr(event, name)
         for part in ("topic", "partition", "offset"):
             cells[f"{prefix}_{part}"] = None if at is None else getattr(at, part)
+
+    return put
+
+
+def _put_version_ref(name: str, prefix: str) -> Put:
+    def put(event: Any, cells: Cells) -> None:
+        ref = getattr(event, name)
+        cells[f"{prefix}version"] = None if ref is None else _integer(name, ref.version)
+        cells[f"{prefix}root"] = None if ref is None else ref.root
 
     return put
 

@@ -32,6 +32,12 @@ COLUMNS = {
     "samples": "sample_id",
     "sample_decisions": "sample_id decision decision_reason batch_id",
     "microbatches": "batch_id policy num_sequences sample_ids",
+    "policy_versions": "policy version kind root from_version density num_bytes created_at",
+    "proposals": "proposal_id policy version ring proposed_by reason canary_share proposed_at",
+    "proposal_answers": "proposal_id status reason sequence answered_at",
+    "promotions": "policy ring stable_version canary_version canary_share state reason sequence "
+    "decided_at",
+    "acks": "ack_id worker_id policy version status stage_ms pause_ms apply_ms error occurred_at",
     "dead_letters": "dead_letter_id reason",
     "quarantined_events": "quarantine_id reason",
     "audit_events": "audit_id",

@@ -23,6 +23,7 @@ STEPS_COLUMNS = [
 def test_names_are_frozen() -> None:
     assert [table.name for table in tables.TABLES] == [
         "steps", "rewards", "trajectories", "samples", "sample_decisions", "microbatches",
+        "policy_versions", "proposals", "proposal_answers", "promotions", "acks",
         "dead_letters", "quarantined_events", "audit_events",
     ]  # fmt: skip
     made = {relation.name for relation in relations(shipped())}
