@@ -50,7 +50,7 @@ class Outage:
     async def run(self) -> None:
         """The outage, from its beginning to all of it being caught up."""
         await until(lambda: self.load.num_steps >= self.at_step, _LOAD_SECONDS)
-        self.status_before = await self._status()
+        self.status_before = await ask_status(self.data_dir)
         self._note_memory(self.bytes_before)
         self.began_at = time.time()
         await asyncio.to_thread(ask, self.data_dir, "stop-child", [self.child])
@@ -59,7 +59,7 @@ class Outage:
             await asyncio.sleep(self.seconds / _LOOKS)
             self._note_memory(self.bytes_within)
         self.steps_within = self.load.num_steps - steps_before
-        self.status_within = await self._status()
+        self.status_within = await ask_status(self.data_dir)
         await asyncio.to_thread(ask, self.data_dir, "start-child", [self.child])
         await self._catch_up()
         self.metrics = await asyncio.to_thread(read_metrics, f"{self.load.gateway_url}/metrics")
@@ -70,7 +70,7 @@ class Outage:
         every few seconds. The test decides whether that took long."""
         began = time.monotonic()
         while time.monotonic() - began < _LOAD_SECONDS:
-            self.catching_up.append(await self._status())
+            self.catching_up.append(await ask_status(self.data_dir))
             self._note_memory(self.bytes_within)
             self.caught_up_seconds = time.monotonic() - began
             if num_behind(self.catching_up[-1]) <= _FEW and self.catching_up[-1]["healthy"]:
@@ -82,14 +82,16 @@ class Outage:
             if child.pid is not None:
                 most[child.name] = max(resident_bytes(child.pid), most.get(child.name, 0))
 
-    async def _status(self) -> dict[str, Any]:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "infra.cli.main", "status", "--json", "--sample", "1",
-            "--data-dir", str(self.data_dir), stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        said, _ = await process.communicate()
-        answer: dict[str, Any] = json.loads(said)
-        return answer
+
+async def ask_status(data_dir: Path) -> dict[str, Any]:
+    """What `headrace status --json` says now."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "infra.cli.main", "status", "--json", "--sample", "1",
+        "--data-dir", str(data_dir), stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    said, _ = await process.communicate()
+    answer: dict[str, Any] = json.loads(said)
+    return answer
 
 
 def part(status: dict[str, Any], name: str) -> dict[str, Any]:

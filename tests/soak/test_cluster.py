@@ -6,13 +6,16 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from infra.store import open_reader
 from schemas import topics
 from tests.soak.cluster import NUM_BROKERS, Cluster, running_cluster
 from tests.soak.kills import Kill
 from tests.soak.load import Load
+from tests.soak.outages import ask_status, part
 from tests.soak.stack import Victims
 from tests.soak.trial import SETTINGS, Disturbance, Order, run_trial
 from tests.soak.waiting import until
@@ -22,9 +25,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(2400)]
 ORDER = Order(
     seed=1, num_steps=100, kills_each=0, concurrency=4, pause_seconds=0.3, allowed_backlog=10**9
 )
-AWAY_SECONDS = 40.0
-#: A dead broker is missed after nine seconds; clients and groups find the others after that.
-MAX_STANDSTILL_SECONDS = 35.0
+AWAY_SECONDS = 60.0
+#: A dead broker is missed after nine seconds; then leaders, coordinators and clients have to find
+#: each other anew, on a machine that has two cores for all of it.
+MAX_STANDSTILL_SECONDS = 50.0
 _LOOK_SECONDS = 1.0
 _PATIENCE_SECONDS = 300.0
 
@@ -34,13 +38,16 @@ class LosingBrokers:
     """Each broker once: killed, away for a while, back until all copies are whole again."""
 
     load: Load
-    victims: Victims
+    data_dir: Path
     cluster: Cluster
     kills: list[Kill] = field(default_factory=list)
     is_done: bool = False
-    #: For each loss: the longest time in which no group committed anything.
+    #: For each loss: the longest time in which no call became visible, and how many did.
     standstills: list[float] = field(default_factory=list)
+    visible: list[int] = field(default_factory=list)
+    #: Partitions of raw events that the broker led.
     led: list[int] = field(default_factory=list)
+    statuses: list[dict[str, Any]] = field(default_factory=list)
 
     async def run(self) -> None:
         """All of it."""
@@ -49,25 +56,32 @@ class LosingBrokers:
             leads = await asyncio.to_thread(self.cluster.leads, topics.RAW_EVENTS)
             self.led.append(leads[number])
             self.cluster.kill(number)
-            self.standstills.append(await self._longest_standstill())
+            await self._watch()
+            self.statuses.append(await ask_status(self.data_dir))
             self.cluster.start(number)
             await asyncio.to_thread(self.cluster.wait, number)
             whole = await self._until_whole()
             assert whole, f"broker {number} did not catch up"
         self.is_done = True
 
-    async def _longest_standstill(self) -> float:
-        """While a broker is away: how long calls waited at most before the groups went on."""
+    async def _watch(self) -> None:
+        """What becomes visible while the broker is away."""
         began = moved_at = time.monotonic()
-        longest, before = 0.0, -1
+        first = most = await asyncio.to_thread(self._num_visible)
+        longest = 0.0
         while (now := time.monotonic()) < began + AWAY_SECONDS:
-            backlog = await asyncio.to_thread(self.victims.backlog)
-            done = -1 if backlog is None else self.load.num_steps - backlog.by_group["redaction"]
-            if done > before or (backlog is not None and backlog.by_group["redaction"] == 0):
-                before, moved_at = max(done, before), now
+            number = await asyncio.to_thread(self._num_visible)
             longest = max(longest, now - moved_at)
+            if number > most:
+                most, moved_at = number, now
             await asyncio.sleep(_LOOK_SECONDS)
-        return longest
+        self.standstills.append(round(longest, 1))
+        self.visible.append(most - first)
+
+    def _num_visible(self) -> int:
+        with open_reader(self.data_dir) as reader:
+            (row,) = reader.rows("SELECT count() AS number FROM steps")
+        return int(row["number"])
 
     async def _until_whole(self) -> bool:
         began = time.monotonic()
@@ -87,14 +101,15 @@ def test_losing_each_of_three_brokers_loses_and_doubles_nothing(tmp_path: Path) 
             "HEADRACE_KAFKA__REPLICATION_FACTOR": str(NUM_BROKERS),
         }
 
-        def disturb(load: Load, victims: Victims) -> Disturbance:
-            losses.append(LosingBrokers(load, victims, cluster))
+        def disturb(load: Load, _victims: Victims) -> Disturbance:
+            losses.append(LosingBrokers(load, tmp_path / "stack", cluster))
             return losses[0]
 
         outcome = run_trial(ORDER, tmp_path, print, disturb, settings)
     loss = losses[0]
     told = {
         "calls": outcome.steps, "standstills": loss.standstills, "led": loss.led,
+        "visible meanwhile": loss.visible, "waits": [one["waits"] for one in loss.statuses],
         "settled after": outcome.settle_seconds,
         "verdict": {k: v for k, v in outcome.plain()["verdict"].items() if v},
     }  # fmt: skip
@@ -102,4 +117,6 @@ def test_losing_each_of_three_brokers_loses_and_doubles_nothing(tmp_path: Path) 
     assert outcome.verdict.is_right, outcome.plain()
     assert outcome.attempts_failed == 0
     assert sum(loss.led) > 0
+    assert all(part(status, "kafka")["healthy"] for status in loss.statuses)
+    assert min(loss.visible) > 0
     assert max(loss.standstills) < MAX_STANDSTILL_SECONDS
