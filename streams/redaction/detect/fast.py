@@ -13,6 +13,7 @@ from streams.redaction.detect.contract import Span
 from streams.redaction.detect.everyday import EVERYDAY
 from streams.redaction.detect.name_lists import NameLists, name_lists
 from streams.redaction.detect.opaque import blank_opaque
+from streams.redaction.detect.person_cues import is_spoken_of, named_beside
 from streams.redaction.detect.places import COUNTRIES
 from streams.redaction.detect.regex import REGEX_VERSION, RegexDetector
 from streams.redaction.detect.words import (
@@ -45,6 +46,7 @@ _ENDING: Final = re.compile(
     r"|kvist"
     r"|gård|berg|strøm|ström|nen|ić|ğlu|eva|ova|ev|ov|sen|mann|stein|sky|ski|sdottir)"
 )
+_CONTRACTION: Final = re.compile(r"['’](?:m|d|ll|ve|re|t)$")
 #: Letters that English words do not have.
 _ACCENTED: Final = re.compile(r"[à-öø-ÿā-ž]")
 #: Those that stand alone.
@@ -54,19 +56,11 @@ CODE: Final = re.compile(
     r"^\s*(?:#|//|/?\*|--|\"\"\"|@|def |class |import |from |raise |except |return |async |if )"
     r"|[({\[]\)|\w\(|->|=>|::|[=!<>]=|\w=|\s=\s|`|[{};]\s*$|\"\"\"|#:|\w\.\w+\("
 )
-_BEFORE_PERSON: Final = re.compile(
-    r"(?:\b(?:by|under|starring|says|said|asked|told|met|with|called|contact|guardian|beneficiary"
-    r"|name is|name\?|name:|named|ex-\w+|early|leave me|behalf of|attn:?|from:|to:|cc:|signed,?"
-    r"|mr|mrs|ms|miss|dr|prof|sir|madam|officer|agent|señor|señora|herr|frau|monsieur|madame"
-    r")\.? )$",
-    re.IGNORECASE,
-)
-_AFTER_PERSON: Final = re.compile(
-    r"(?:['’]s (?:address|phone|email|e-mail|account|card|wife|husband|mother|father|son"
-    r"|boss|daughter|house|killers|concert|birthday|passport|reservation)\b"
-    r"|,? (?:says|said|asked|told|replied|wrote|shouted|lives|lived|called|was born|is from"
-    r"|began writing|will be talking|can I please|is (?:a )?very|flew|married|works|worked"
-    r"|is (?:my|our|his|her)|and I)\b)"
+_ABOVE_ADDRESS: Final = re.compile(
+    r"^[ ?>*-]{0,6}(?P<value>[A-Z\u00c0-\u00de][^\W\d_]+(?: [A-Z]\.?)?"
+    r"(?: [A-Z\u00c0-\u00de][\w'’-]+){1,2})"
+    r"[ ,]{0,4}\n{1,3}(?:[^\n\d][^\n]{0,40}\n{1,3})?[ ?]{0,6}\d{1,5}[ -][^\W\d_\d]",
+    re.MULTILINE,
 )
 _LINE: Final = re.compile(r"[^\n]{1,2000}(?!\S)|\S[^\n]{0,2000}")
 
@@ -89,9 +83,19 @@ class FastDetector:
             visible = blank_opaque(text)
             for line in _LINE.finditer(visible):
                 found.extend(_Line(line.group(), line.start(), self._lists).people())
+            if "\n" in text:
+                found.extend(_above_addresses(visible))
             if not text.isascii():
                 found.extend(eastern_names.find(visible, self._lists))
         return found
+
+
+def _above_addresses(text: str) -> Iterator[Span]:
+    """Names in a line of their own, one or two above a line that begins with a house number."""
+    for match in _ABOVE_ADDRESS.finditer(text):
+        words_of = {word.lower() for word in match["value"].split()}
+        if not words_of & (ORGANISATIONS | NOT_NAMES | NOT_PEOPLE | THINGS):
+            yield Span(*match.span("value"), "PERSON", _WORD_SCORE)
 
 
 class _Line:
@@ -144,6 +148,8 @@ class _Line:
 
     def _class(self, word: str) -> str:
         lower = word.casefold()
+        if _CONTRACTION.search(lower):
+            return _OTHER
         if len(word) == 1:
             return _INITIAL if word.isupper() else _OTHER
         if word[0].islower():
@@ -218,23 +224,15 @@ class _Line:
             return True
         if shape == _ENDED and _PATRONYMIC.search(self._line, start, end):
             return True
-        return self._is_spoken_of(start, end)
-
-    def _is_spoken_of(self, start: int, end: int) -> bool:
-        """Whether the words around speak of a person."""
-        before, after = self._line[max(0, start - 24) : start], self._line[end : end + 40]
-        if _BEFORE_PERSON.search(before) or _AFTER_PERSON.match(after):
+        if is_spoken_of(self._line, start, end):
             return True
-        others = (_AND_BEFORE.search(before), _AND_AFTER.match(after))
-        return any(other is not None and self._is_name(other["word"].lower()) for other in others)
+        beside = named_beside(self._line, start, end)
+        return bool(beside) and all(map(self._is_name, beside))
 
 
 _TITLE_AFTER: Final = re.compile(r",? (?:Jr|Sr|MD|PhD|Esq|II|III|IV)\b\.?")
 _TOWN_WORD: Final = re.compile(r"\b(?:San|Los|Las|Santa|New|Fort|Port|Mount|Cape|Saint) $")
 _ORGANISATION: Final = re.compile(r" (?P<word>[A-Z][a-z]+)\b")
-#: Two that are named together are both people: "Torpy and Salinas".
-_AND_BEFORE: Final = re.compile(r"\b(?P<word>[^\W\d_]{3,20}) (?:and|&) $")
-_AND_AFTER: Final = re.compile(r" (?:and|&) (?P<word>[A-Z][^\W\d_]{2,20})\b")
 _MIXED: Final = re.compile(
     r"(?:Mc|Mac|De|La|Le|Du|Van|Fitz|O['’]|D['’])[A-Z][^\W\d_]+"
     r"|[A-Z\u00c0-\u00de][^\W\d_]+(?:['’-][A-Z\u00c0-\u00de]?[^\W\d_]+)+"
