@@ -158,6 +158,31 @@ class AssemblySettings(Section):
     retention_hours: float = Field(24 * 14, gt=0)
 
 
+class BatchingSettings(Section):
+    """Which samples are trained, and how they are put together.
+
+    A micro-batch goes out with `batch_sequences` sequences, with `batch_tokens` tokens, or when its
+    first sample has waited `max_wait_seconds`. While several tenants wait, none fills more than
+    `tenant_share` of a batch. Samples of tokens more than `max_staleness` versions old are dropped,
+    and so are those longer than `max_sample_tokens`. At most `max_tokens_ahead` tokens are sent
+    that the trainer has not used, as its manifests say; it has to be more than the trainer gathers
+    for one version. `max_waiting` samples wait at most, then no more are read.
+
+    A reward of `success_reward` or more is a success. `retrain` trains what a replay makes again.
+    """
+
+    batch_sequences: int = Field(32, ge=1)
+    batch_tokens: int = Field(65_536, ge=1)
+    max_wait_seconds: float = Field(2.0, ge=0)
+    tenant_share: float = Field(0.5, gt=0, le=1)
+    max_staleness: int = Field(16, ge=0)
+    max_sample_tokens: int = Field(65_536, ge=1)
+    max_tokens_ahead: int = Field(2_000_000, ge=1)
+    max_waiting: int = Field(1_000, ge=1)
+    success_reward: float = 0.5
+    retrain: bool = False
+
+
 class SinkSettings(Section):
     """How rows are batched into the store."""
 
@@ -287,6 +312,7 @@ class Settings(BaseSettings):
     gateway: GatewaySettings = GatewaySettings()
     redaction: RedactionSettings = RedactionSettings()
     assembly: AssemblySettings = AssemblySettings()
+    batching: BatchingSettings = BatchingSettings()
     sink: SinkSettings = SinkSettings()
     worker: WorkerSettings = WorkerSettings()
     promotion: PromotionSettings = PromotionSettings()
