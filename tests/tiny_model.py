@@ -56,15 +56,19 @@ def first_version(seed: int = 0, *, tied: bool = True) -> dict[str, Tensor]:
 
 
 def next_version(
-    tensors: dict[str, Tensor], version: int, seed: int = 0, density: float = 0.01
+    tensors: dict[str, Tensor],
+    version: int,
+    seed: int = 0,
+    density: float = 0.01,
+    spread: int = 4,
 ) -> dict[str, Tensor]:
-    """Version `version`, from any other: about `density` of all bits move by a little."""
+    """Version `version`, from any other: a share of the elements moves by less than `spread`."""
     random = np.random.default_rng((seed, version))
     moved = {}
     for name, old in tensors.items():
         bits = old.bits.copy()
         chosen = np.flatnonzero(random.random(bits.size) < density)
-        bits[chosen] ^= random.integers(1, 4, chosen.size).astype(np.uint16)
+        bits[chosen] ^= random.integers(1, spread, chosen.size).astype(np.uint16)
         moved[name] = tensor(Dtype.BF16, old.spec.shape, bits)
     return answering(moved, version)
 

@@ -151,8 +151,11 @@ def test_expired_chunks_are_healed_by_a_later_snapshot(scene: Scene) -> None:
     scene.require_serving(last)
 
 
-def test_a_refused_version_is_told_and_tried_again_when_more_is_known(scene: Scene) -> None:
-    first, second = scene.publish(), scene.publish(density=0.01)
+def test_a_refused_version_is_told_and_tried_again_when_more_is_known(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("schemas.weights.publish.SNAPSHOT_SHARE", 1e9)
+    first, second = scene.publish_many(2)
     scene.stage.go_to(first)
     log = scene.bus.logs[topics.WEIGHTS_CHUNKS][0]
     good = log.records[0]
