@@ -13,8 +13,10 @@ from schemas import ids, secrets
 from schemas.atdp.types import TrajectorySource
 
 #: Session ids that agents send: Claude Code; Codex, new and old; OpenCode.
-_SESSION_HEADERS = ("x-claude-code-session-id", "session-id", "session_id", "x-session-id")
-_AGENT_HEADERS = (f"{OURS}agent-id", "x-claude-code-agent-id")
+#: OpenCode gives each subagent a session of its own and names the one that started it first.
+_SESSION_HEADERS = (
+    "x-claude-code-session-id", "session-id", "session_id", "x-parent-session-id", "x-session-id",
+)  # fmt: skip
 #: A body above this is not parsed for its opening; its digest still spreads calls over partitions.
 _MAX_PARSED_BYTES = 4 * 1024**2
 
@@ -54,7 +56,7 @@ def identify(
         trajectory_id=trajectory_id,
         trajectory_source=source,
         parent_step_id=_checked(headers.get(f"{OURS}parent-step-id"), f"{OURS}parent-step-id"),
-        agent_id=_agent(headers),
+        agent_id=_checked(headers.get(f"{OURS}agent-id"), f"{OURS}agent-id"),
         task_key=_checked(headers.get(f"{OURS}task-key"), f"{OURS}task-key"),
         kafka_key=(
             ids.trajectory_key(tenant_id, trajectory_id)
@@ -137,13 +139,6 @@ def _opening(parsed: Any) -> list[Any]:
         if isinstance(message, dict) and message.get("role") == "user":
             return messages[: index + 1]
     return messages
-
-
-def _agent(headers: Mapping[str, str]) -> str | None:
-    for name in _AGENT_HEADERS:
-        if headers.get(name):
-            return _checked(headers[name], name)
-    return None
 
 
 def _checked(value: str | None, where: str) -> str | None:

@@ -8,12 +8,16 @@ from infra.store import Reader
 _SHOWN = 10
 #: A step is stored before its trajectory's row is; what differs twice, this far apart, differs.
 _PAUSE_SECONDS = 3.0
+_TOTAL = """
+SELECT uniqExact(tenant_id, trajectory_id) AS number FROM steps_log WHERE trajectory_id != ''
+"""
+#: A step without a trajectory asks for no decision and is joined to nothing.
 _DIFFERENT = """
 SELECT s.tenant_id AS tenant_id, s.trajectory_id AS trajectory_id, s.steps AS steps,
        t.num_steps AS joined, count() OVER () AS number
 FROM (
     SELECT tenant_id, trajectory_id, countIf(attempt_of IS NULL) AS steps
-    FROM steps GROUP BY tenant_id, trajectory_id
+    FROM steps WHERE trajectory_id != '' GROUP BY tenant_id, trajectory_id
 ) AS s
 LEFT JOIN (SELECT tenant_id, trajectory_id, num_steps FROM trajectories) AS t
     ON t.tenant_id = s.tenant_id AND t.trajectory_id = s.trajectory_id
@@ -31,5 +35,5 @@ def join(store: Reader) -> Joins:
         Unjoined(row["tenant_id"], row["trajectory_id"], row["steps"], row["joined"])
         for row in rows[:_SHOWN]
     )
-    (total,) = store.rows("SELECT uniqExact(tenant_id, trajectory_id) AS number FROM steps_log")
+    (total,) = store.rows(_TOTAL)
     return Joins(total["number"], rows[0]["number"] if rows else 0, first)

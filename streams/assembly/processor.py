@@ -106,8 +106,10 @@ class Assembly:
             raise PermanentError(Reason.UNEXPECTED_EVENT)
         if isinstance(event, Tick):
             return self._tick(record, event, state)
-        if isinstance(event, Reward) and not event.trajectory_id:
-            return Effects()  # a reward whose step is not known yet; it comes again with it
+        if not event.trajectory_id:
+            # A reward whose step is not known yet, which comes again with it; or a step that asks
+            # for no decision, such as a list of models.
+            return Effects()
         return self._join(record, event, state)
 
     # --- events -------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 Decompression is bounded: a small body that unfolds into gigabytes is refused, not swallowed.
 """
 
+import re
 import zlib
 from collections.abc import Callable
 
@@ -125,6 +126,12 @@ _DECODERS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+#: The last event of a stream of the Messages or the Responses dialect.
+_LAST_EVENT = re.compile(
+    rb'data: ?\{"type": ?"(?:message_stop|response\.(?:completed|incomplete|failed))"'
+)
+
+
 def is_whole(answer: bytes) -> bool:
     """Whether an answer shows by itself that nothing of it is missing: a stream by its last event,
     an object by its closing brace."""
@@ -134,4 +141,5 @@ def is_whole(answer: bytes) -> bool:
             return isinstance(orjson.loads(text), dict)
         except orjson.JSONDecodeError:
             return False
-    return text.endswith(b"data: [DONE]")
+    last = text.rpartition(b"\n")[2]
+    return last == b"data: [DONE]" or _LAST_EVENT.match(last) is not None

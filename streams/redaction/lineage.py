@@ -127,19 +127,23 @@ def chain(key: bytes, canonical_messages: Sequence[str | None]) -> list[str]:
 
 
 def place(call: Call, state: StateView, *, overdue: bool) -> Place | Waits:
-    """Find the parent. `overdue` settles for the best there is and says what is missing."""
+    """Find the parent. `overdue` settles for the best there is and says what is missing.
+
+    A call that failed waits for its client to ask again: then it is an attempt of that step.
+    """
     decided = state.get(f"{call.scope}#{call.step_id}")
     if decided is not None:
         return _decided_before(decided)
     if call.parent_step_id not in (None, call.step_id):
         return _named_parent(call, state, overdue=overdue)
-    if call.has_failed:
-        again = _answered_later(call, state)
-        if again is None and not overdue:
-            return Waits()
-        return replace(_among_known(call, state), attempt_of=again)
     where = _among_known(call, state)
-    return Waits() if where.gap in _MAY_COME and not overdue else where
+    again = _answered_later(call, state) if call.has_failed else None
+    may_change = where.gap in _MAY_COME or (call.has_failed and again is None)
+    if may_change and not overdue:
+        return Waits()
+    if again is None:
+        return where
+    return replace(where, trajectory_id=again.trajectory_id, attempt_of=again.step_id)
 
 
 #: What these name may still be on its way.
@@ -209,11 +213,11 @@ def _changed_answer(call: Call, num_known: int, state: StateView) -> tuple[int, 
     return None
 
 
-def _answered_later(call: Call, state: StateView) -> str | None:
+def _answered_later(call: Call, state: StateView) -> Node | None:
     """The first step that asked the same after this call and was answered."""
     rows = orjson.loads(state.get(f"{call.scope}?{call.chain[-1]}") or b"[]")
     later = [row for row in rows if row[0] > call.started_us and row[1] != call.step_id]
-    return min(later)[1] if later else None
+    return _node(min(later)[1:]) if later else None
 
 
 def _named_parent(call: Call, state: StateView, *, overdue: bool) -> Place | Waits:
@@ -259,7 +263,7 @@ def remember(
     decided = f"{call.scope}#{call.step_id}"
     is_known = state.get(decided) is not None
     changes: dict[str, bytes | None] = {}
-    if where.parent is not None and where.num_known:
+    if where.parent is not None and where.num_known and where.attempt_of is None:
         key = f"{call.scope}|{call.chain[where.num_known]}"
         if not is_known or _is_free(where.parent, state.get(key)):
             _update(changes, state, key, replace(where.parent, extended_by=call.step_id))

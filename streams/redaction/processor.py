@@ -21,6 +21,7 @@ from schemas.atdp.types import (
     FeedbackTarget,
     Outcome,
     Step,
+    StepKind,
     TrajectoryEnd,
 )
 from schemas.bus import Received, Record
@@ -28,11 +29,13 @@ from schemas.codec import decode, encode
 from schemas.errors import PermanentError, Reason
 from schemas.ids import derive_id, keyed_digest, trajectory_key
 from schemas.store import BlobStore
-from streams.redaction import chat, gaps
+from streams.redaction import gaps
+from streams.redaction.asking import Asking, call_of, left_by
 from streams.redaction.bodies import is_whole, request_bytes, response_bytes
-from streams.redaction.captured import CHAT, Identity, chat_step, dialect_of, unparsed_step
-from streams.redaction.chat import ChatRequest, ChatResponse
-from streams.redaction.lineage import Call, Node, Waits, chain, place, remember
+from streams.redaction.captured import Identity, chat_step, unparsed_step
+from streams.redaction.dialects.registry import dialect_of, kind_aside, reader_of
+from streams.redaction.harness import caller_of
+from streams.redaction.lineage import Node, Waits, place, remember
 from streams.redaction.outgoing import outgoing, outgoing_step
 from streams.redaction.published import clean_end, clean_reward, published_step
 from streams.redaction.redacting import EventRedaction
@@ -92,54 +95,54 @@ class RedactionProcessor:
         clean_id = self._tenants.redaction(exchange.tenant_id).identifier(exchange.step_id) or ""
         exchange = replace(exchange, step_id=clean_id, outcome=_outcome(exchange, answered))
         identity, claimed = _identity(exchange, scope, asked, answered, tenant, state)
-        parsed = dialect_of(exchange.method, exchange.path) == CHAT
-        request = chat.parse_request(asked) if parsed else None
-        if request is None:
-            gap = gaps.REQUEST_NOT_PARSED if parsed else gaps.DIALECT_NOT_PARSED
-            step = unparsed_step(
-                exchange, identity, self._trajectory_id(exchange),
-                self._tenants.redaction(exchange.tenant_id), gap,
-            )  # fmt: skip
+        name = dialect_of(exchange.method, exchange.path)
+        dialect = reader_of(name)
+        request = dialect.parse_request(asked) if dialect else None
+        if dialect is None or request is None:
+            step = self._unparsed(exchange, identity, name, has_reader=dialect is not None)
             return self._step_effects(step, record, tenant, None, claimed)
-        call = self._call(exchange, identity, scope, request, tenant)
+        response = dialect.parse_response(answered) if answered else None
+        redaction = self._tenants.redaction(exchange.tenant_id)
+        caller = caller_of(exchange.request_headers, request.tools)
+        asking = Asking(exchange, dialect, request, response, caller)
+        call = call_of(
+            asking, scope, identity.step_id, self._trajectory_id(exchange), tenant, redaction
+        )
         where = place(call, state, overdue=overdue)
         if isinstance(where, Waits):
             return self._hold
-        response = chat.parse_response(answered) if answered else None
+        identity = replace(identity, attempt_of=identity.attempt_of or where.attempt_of)
         step, redacted = chat_step(
-            exchange, identity, request, response, where, call.chain[-1],
-            self._tenants.redaction(exchange.tenant_id),
-        )  # fmt: skip
-        node = Node(identity.step_id, where.trajectory_id, where.step_index, redacted)
-        changes = remember(call, where, node, _after(call, response, tenant), state)
+            exchange, identity, request, response, where, call.chain[-1], redaction, caller
+        )
+        node = Node(
+            identity.step_id, where.trajectory_id, where.step_index, redacted, branch=where.branch
+        )
+        changes = remember(call, where, node, left_by(asking, call, tenant), state)
         raw_id = response.response_id if response else None
         return self._step_effects(step, record, tenant, raw_id, (*claimed, *changes))
+
+    def _unparsed(
+        self, exchange: Exchange, identity: Identity, name: str, *, has_reader: bool
+    ) -> Step:
+        """The step of a call whose messages are not read. One that asks for no decision belongs to
+        no trajectory, unless it is of an embedding and its client named one."""
+        redaction = self._tenants.redaction(exchange.tenant_id)
+        trajectory_id = self._trajectory_id(exchange)
+        aside = kind_aside(exchange.method, name)
+        if aside is not None:
+            named = aside is StepKind.RETRIEVAL and exchange.trajectory_id is not None
+            return unparsed_step(
+                exchange, identity, trajectory_id if named else "", redaction, gaps.NO_DECISION,
+                aside,
+            )  # fmt: skip
+        gap = gaps.REQUEST_NOT_PARSED if has_reader else gaps.DIALECT_NOT_PARSED
+        return unparsed_step(exchange, identity, trajectory_id, redaction, gap)
 
     def _trajectory_id(self, exchange: Exchange) -> str:
         """The trajectory that was named, without private data, else one of the call's own."""
         named = self._tenants.redaction(exchange.tenant_id).identifier(exchange.trajectory_id)
         return named or derive_id("trajectory", exchange.tenant_id, exchange.step_id)
-
-    def _call(
-        self,
-        exchange: Exchange,
-        identity: Identity,
-        scope: str,
-        request: ChatRequest,
-        tenant: Tenant,
-    ) -> Call:
-        named = exchange.trajectory_id is not None
-        own = self._trajectory_id(exchange)
-        parent = exchange.parent_step_id
-        return Call(
-            scope=scope,
-            step_id=identity.step_id,
-            chain=chain(tenant.lineage_key, [chat.canonical(m) for m in request.messages]),
-            answers=[i for i, m in enumerate(request.messages) if m["role"] == "assistant"],
-            trajectory_id=own if named else None,
-            parent_step_id=self._tenants.redaction(exchange.tenant_id).identifier(parent),
-            own_trajectory_id=own,
-        )
 
     def _published(self, step: Step, record: Received, state: State) -> Effects:
         tenant = self._tenants.get(step.tenant_id)
@@ -182,7 +185,7 @@ class RedactionProcessor:
             replay_epoch=self._mark.epoch,
             replayed=self._mark.is_replayed(record),
         )
-        key = trajectory_key(step.tenant_id, step.trajectory_id)
+        key = trajectory_key(step.tenant_id, step.trajectory_id or step.step_id)
         aliases = self._aliases(stamped, response_id, tenant)
         return Effects((outgoing_step(key, stamped), *aliases), changes)
 
@@ -289,12 +292,6 @@ def _identity(
             step_id = derive_id("attempt", exchange.step_id, exchange.event_id)
     identity = Identity(step_id, attempt_of, digest, tenant.fingerprint_key)
     return identity, changes
-
-
-def _after(call: Call, response: ChatResponse | None, tenant: Tenant) -> list[str]:
-    """Chain digests after each answer, under which later calls find this one."""
-    outputs = response.outputs if response else ()
-    return [keyed_digest(tenant.lineage_key, call.chain[-1], chat.canonical(m)) for m in outputs]
 
 
 def _coordinates(record: Received) -> Coordinates:

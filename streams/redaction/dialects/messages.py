@@ -190,7 +190,7 @@ class _Stream:
         return _response(message, failed=self.failed, damaged=damaged)
 
 
-def canonical(message: JsonObject) -> str | None:
+def canonical(message: JsonObject) -> str:
     """A message reduced to what a client sends back of it, for the chain of digests.
 
     Cache marks move from turn to turn and thinking may be left out, so neither counts.

@@ -13,7 +13,7 @@ from streams.runtime import RecordLane
 from tests.unit.redaction_processor.captures import START, exchange, record
 from tests.unit.redaction_processor.streams import chunk, sse
 from tests.unit.redaction_processor.test_lineage import make_lane, said, user
-from tests.unit.runtime_harness import events_of, memory_bus
+from tests.unit.runtime_harness import ManualClock, events_of, memory_bus
 
 WHOLE_STREAM = sse([chunk({"role": "assistant", "content": "hello"}), chunk(finish_reason="stop")])
 CUT_STREAM = sse([chunk({"role": "assistant", "content": "hel"})], done=False)
@@ -35,6 +35,8 @@ def lane(bus: MemoryBus, tmp_path: Path) -> RecordLane:
     [
         (WHOLE_STREAM, 200, Outcome.COMPLETE),
         (WHOLE_OBJECT, 200, Outcome.COMPLETE),
+        (b'event: message_stop\ndata: {"type": "message_stop"}\n\n', 200, Outcome.COMPLETE),
+        (b'data: {"type": "response.completed", "response": {}}\n\n', 200, Outcome.COMPLETE),
         (CUT_STREAM, 200, Outcome.GATEWAY_CRASHED),
         (WHOLE_OBJECT[:-1], 200, Outcome.GATEWAY_CRASHED),
         (b"", 200, Outcome.GATEWAY_CRASHED),
@@ -43,13 +45,18 @@ def lane(bus: MemoryBus, tmp_path: Path) -> RecordLane:
     ],
 )
 async def test_an_answer_that_is_whole_is_complete_though_nobody_noted_its_end(
-    bus: MemoryBus, lane: RecordLane, answer: bytes, status: int | None, outcome: Outcome
+    bus: MemoryBus, tmp_path: Path, answer: bytes, status: int | None, outcome: Outcome
 ) -> None:
+    clock = ManualClock(START)
+    lane = make_lane(bus, tmp_path, clock=clock)
     call = exchange(
         [user("hi")], None, "a", response_body=answer, status=status, ended_at=None,
         outcome=Outcome.GATEWAY_CRASHED, response_headers=(),
     )  # fmt: skip
     await lane.process([record(call, 0)])
+    # Its client may ask again as long as a call waits for another.
+    clock.advance(timedelta(seconds=10))
+    await lane.process([])
     (step,) = events_of(bus, topics.STEPS)
     assert step.outcome is outcome
 
