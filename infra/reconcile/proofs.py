@@ -39,7 +39,7 @@ _MAX_UNSTORED = 100_000
 #: A clean event is younger than its raw record, as far as the clocks of two machines agree.
 _CLOCKS = timedelta(hours=1)
 
-#: The table of each topic that the sink reads.
+#: The table of each topic that the sink reads; the first one, where its events have several.
 TABLE_OF: Mapping[str, tables.Table] = {
     topics.STEPS: tables.STEPS,
     topics.REWARDS: tables.REWARDS,
@@ -53,6 +53,10 @@ TABLE_OF: Mapping[str, tables.Table] = {
     topics.AUDIT: tables.AUDIT_EVENTS,
     topics.QUARANTINE: tables.QUARANTINED_EVENTS,
     **{topics.dead_letter_topic(name): tables.DEAD_LETTERS for name in topics.DEAD_LETTERED},
+}
+#: Tables of other events on the same topics.
+_TABLES_BESIDE: Mapping[str, tuple[tables.Table, ...]] = {
+    topics.WEIGHTS_PROMOTIONS: (tables.PROPOSALS, tables.PROPOSAL_ANSWERS),
 }
 #: Topics whose events carry the coordinates of raw records, the small ones first.
 _MADE_FROM_RAW = (topics.ENDS, topics.RAW_UNRESOLVED, topics.REWARDS, topics.STEPS)
@@ -81,11 +85,16 @@ def prove(sources: Sources, ledger: Ledger, topic: str, group: str, known: Known
 
 
 def _by_row(sources: Sources, ledger: Ledger, topic: str) -> None:
-    sql = (
-        f"SELECT kafka_partition, kafka_offset FROM {TABLE_OF[topic].log} "  # noqa: S608 - our names
-        f"WHERE kafka_topic = '{topic}' AND kafka_offset >= {{low}} AND kafka_offset < {{high}}"
-    )
-    mark_rows(sources, ledger, Kind.STORED, sql)
+    for table in _tables_of(topic):
+        sql = (
+            f"SELECT kafka_partition, kafka_offset FROM {table.log} "  # noqa: S608 - our names
+            f"WHERE kafka_topic = '{topic}' AND kafka_offset >= {{low}} AND kafka_offset < {{high}}"
+        )
+        mark_rows(sources, ledger, Kind.STORED, sql)
+
+
+def _tables_of(topic: str) -> tuple[tables.Table, ...]:
+    return TABLE_OF[topic], *_TABLES_BESIDE.get(topic, ())
 
 
 def _by_raw_row(sources: Sources, ledger: Ledger) -> None:
@@ -146,10 +155,11 @@ def _by_clean_event(sources: Sources, ledger: Ledger) -> None:
 
 
 def _by_newer_row(sources: Sources, ledger: Ledger, topic: str, wiped_epoch: int) -> None:
-    table = TABLE_OF[topic]
     for chunk in _batches(absent_records(sources, ledger, topic)):
         rows = [(record, row) for record in chunk if (row := _row_of(record)) is not None]
-        versions = _versions(sources, table, [row for _, row in rows])
+        versions: dict[Key, int] = {}
+        for table in _tables_of(topic):
+            versions |= _versions(sources, table, [row for _, row in rows if row.table is table])
         for record, row in rows:
             is_replaced = row.version <= versions.get(_key(row), -1)
             if is_replaced or row.cells.get("replay_epoch", wiped_epoch) < wiped_epoch:
@@ -254,13 +264,15 @@ def _row_of(record: Received) -> Row | None:
         return None
 
 
-def _key(row: Row) -> tuple[str | None, str]:
+Key = tuple[str | None, str]
+"""Owner, None where rows have none, and id of a row."""
+
+
+def _key(row: Row) -> Key:
     return row.cells.get("tenant_id"), row.id
 
 
-def _versions(
-    sources: Sources, table: tables.Table, rows: Sequence[Row]
-) -> dict[tuple[str | None, str], int]:
+def _versions(sources: Sources, table: tables.Table, rows: Sequence[Row]) -> dict[Key, int]:
     """The highest stored version of each id."""
     if not rows:
         return {}

@@ -47,6 +47,10 @@ class _Batch:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batch, name)
 
+    def __next__(self) -> Any:
+        """The fetcher takes the one record of a transaction's end by itself."""
+        return next(self._batch)
+
     def __iter__(self) -> Iterator[Any]:
         num_read = 0
         try:

@@ -5,23 +5,28 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from infra.local.ports import free_ports
 from schemas import topics
 from schemas.atdp.internal import AuditEvent
-from schemas.bus import Record, deliver
+from schemas.atdp.weights import WeightsManifest
+from schemas.bus import Record, deliver, transact
 from schemas.bus.kafka import KafkaBus
+from schemas.bus.lag import standings
 from schemas.codec import encode
 from schemas.errors import ConfigError, TransientError
 from schemas.ids import trajectory_key, uuid7
 from schemas.settings import Settings
 from streams.sink.store import ClickHouseStore, open_client
 from tests.integration.sink.conftest import store_settings
-from tests.services import ClickHouseEndpoint, free_ports, running, running_clickhouse, wait_for
-from tests.sink_events import NOON, day, reward, step
+from tests.ring_events import manifest
+from tests.services import ClickHouseEndpoint, running, running_clickhouse, wait_for
+from tests.sink_events import NOON, day, reward, rollout, step
 
 pytestmark = pytest.mark.integration
 
@@ -34,6 +39,11 @@ _TOPICS = {
     "DeadLetter": topics.dead_letter_topic(topics.RAW_EVENTS),
     "Quarantined": topics.QUARANTINE,
     "AuditEvent": topics.AUDIT,
+    "WeightsManifest": topics.WEIGHTS_VERSIONS,
+    "Proposal": topics.WEIGHTS_PROMOTIONS,
+    "ProposalAnswer": topics.WEIGHTS_PROMOTIONS,
+    "RingAssignment": topics.WEIGHTS_PROMOTIONS,
+    "WeightsAck": topics.WEIGHTS_ACKS,
 }
 
 
@@ -88,6 +98,26 @@ class Bench:
             return 0
         store.close()
         return int(found)
+
+    def of_policy(self, relation: str, policy: str) -> int:
+        """Rows of a policy."""
+        found = self.rows(f"SELECT count() FROM {relation} WHERE policy = '{policy}'")
+        return int(found[0][0]) if found else 0
+
+    def wait_for_policy(self, process: Any, relation: str, policy: str, number: int) -> None:
+        self.wait(process, lambda: self.of_policy(relation, policy) == number)
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """The answer; nothing while the store or its tables are not there."""
+        try:
+            store = ClickHouseStore(
+                open_client(self.settings, database=self.settings.clickhouse.database)
+            )
+            found = [tuple(row) for row in store.rows(sql)]
+        except (TransientError, ConfigError):
+            return []
+        store.close()
+        return found
 
     def wait(self, process: Any, condition: Callable[[], bool]) -> None:
         wait_for(condition, process, self.log, TIMEOUT_SECONDS)
@@ -195,3 +225,38 @@ def test_a_start_without_a_store_ends_with_a_sentence(
         assert process.wait(timeout=60) == 2
     assert time.monotonic() - begun < 60
     assert "password" in bench.log.read_text()
+
+
+def test_versions_of_weights_become_rows_and_ends_of_transactions_are_passed(
+    bench: Bench, kafka: str
+) -> None:
+    """Rows of committed manifests alone; the group gets to the ends of the topics."""
+    owner = f"weights-{uuid7()}"
+    bus = KafkaBus(kafka)
+    writer = bus.transactions(owner)
+    manifests = [replace(event, policy=owner) for event in map(manifest, (1, 2, 3))]
+    writer.begin()
+    writer.send(record_of(replace(manifests[0], version=9)), lambda _: None)
+    writer.abort()
+    transact(writer, [record_of(event) for event in manifests[:2]])
+    others = [event for event in rollout() if not isinstance(event, WeightsManifest)]
+    with bench.sink() as process:
+        bench.publish(*(record_of(replace(event, policy=owner)) for event in others))
+        transact(writer, [record_of(manifests[2])])
+        for relation, number in (
+            ("policy_versions", 3), ("proposals", 1), ("proposal_answers", 1), ("promotions", 2),
+            ("acks", 2),
+        ):  # fmt: skip
+            bench.wait_for_policy(process, relation, owner, number)
+        bench.wait(process, lambda: _behind(bus) == 0)
+    writer.close()
+    versions = bench.rows(f"SELECT version FROM policy_versions WHERE policy = '{owner}'")
+    assert sorted(versions) == [(1,), (2,), (3,)]
+
+
+def _behind(bus: KafkaBus) -> int:
+    """Offsets of the topics of versions that the sink has not committed."""
+    admin = bus.admin()
+    found = standings(admin, topics.SINK, topics.TRANSACTIONAL)
+    admin.close()
+    return sum(standing.behind for standing in found.values())
