@@ -5,6 +5,7 @@ environment. A nested name uses two underscores: `HEADRACE_GATEWAY__PORT=8400`.
 An unknown name is refused at every level, so a misspelt setting never passes silently.
 """
 
+import json
 import os
 import tomllib
 from pathlib import Path
@@ -403,12 +404,22 @@ def _environment_over(values: dict[str, Any]) -> dict[str, Any]:
             target = target.setdefault(part, {})
             if not isinstance(target, dict):
                 raise ConfigError(f"{name} goes below `{part}`, which is not a section.")
-        target[path[-1]] = text
+        target[path[-1]] = _listed(name, text)
     given = {name.upper() for name in os.environ}
     for name in Settings.model_fields:
         if f"{PREFIX}{name.upper()}" in given:
             merged.pop(name, None)  # the plain variable wins over the file; pydantic reads it
     return merged
+
+
+def _listed(name: str, text: str) -> Any:
+    """A list is JSON, as for settings at the top level; all else is text that pydantic reads."""
+    if not text.lstrip().startswith("["):
+        return text
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise ConfigError(f'{name} is not a JSON list. Write it as in ["a", "b"].') from None
 
 
 def _copy(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -27,7 +28,7 @@ from schemas.atdp.weights import (
     WeightsAck,
     WeightsManifest,
 )
-from schemas.bus import Record, read_to_end, transact
+from schemas.bus import Record, transact
 from schemas.bus.access import KafkaAccess
 from schemas.bus.kafka import KafkaBus
 from schemas.rings import ring_key
@@ -65,6 +66,9 @@ class WorkerProcess:
                 env=self.environment, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT,
             )  # fmt: skip
 
+    def has_failed(self) -> bool:
+        return self.process is not None and self.process.poll() not in {None, -signal.SIGKILL}
+
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
@@ -99,6 +103,12 @@ class Ring:
     tensors: dict[str, object]
     sequence: int = 0
     manifests: list[WeightsManifest] = field(default_factory=list)
+    latest: dict[str, WeightsAck] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.acks = self.bus.consumer()
+        self.acks.assign({(topics.WEIGHTS_ACKS, 0): 0})
+        self.transactions = self.bus.transactions("controlplane.promotion")
 
     def publish(self) -> WeightsManifest:
         version = len(self.manifests) + 1
@@ -114,16 +124,18 @@ class Ring:
             stable=VersionRef(version=manifest.version, root=manifest.root),
             sequence=self.sequence, decided_at=datetime.now(UTC),
         )  # fmt: skip
-        transactions = self.bus.transactions("controlplane.promotion")
         record = Record(
             topics.WEIGHTS_PROMOTIONS, ring_key("main", "default"), codec.encode(assignment)
         )
-        transact(transactions, [record])
-        transactions.close()
+        transact(self.transactions, [record])
 
     def latest_acks(self) -> dict[str, WeightsAck]:
-        events = [codec.decode(r.value) for r in read_to_end(self.bus, topics.WEIGHTS_ACKS)]
-        return {ack.worker_id: ack for ack in events if isinstance(ack, WeightsAck)}
+        """What each worker has said last; waits a little for news."""
+        for record in self.acks.poll(100, 0.05):
+            ack = codec.decode(record.value)
+            assert isinstance(ack, WeightsAck)
+            self.latest[ack.worker_id] = ack
+        return self.latest
 
     def wait_until_served(
         self, manifest: WeightsManifest, names: set[str], seconds: float = WAIT_SECONDS
@@ -142,11 +154,10 @@ class Ring:
 
 def wait_for(condition: Callable[[], bool], seconds: float, workers: list[WorkerProcess]) -> None:
     deadline = time.monotonic() + seconds
-    waiting = threading.Event()
     while not condition():
         logs = "\n".join(worker.log.read_text()[-1500:] for worker in workers)
         assert time.monotonic() < deadline, logs
-        waiting.wait(0.05)
+        assert not any(worker.has_failed() for worker in workers), logs
 
 
 class Traffic:

@@ -59,6 +59,14 @@ def test_the_file_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         load_settings()
 
 
+def test_a_nested_list_is_json_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_WORKER__RINGS", '["blue", "green"]')
+    assert load_settings().worker.rings == ("blue", "green")
+    monkeypatch.setenv("HEADRACE_WORKER__RINGS", "[blue]")
+    with pytest.raises(ConfigError, match=r"HEADRACE_WORKER__RINGS is not a JSON list"):
+        load_settings()
+
+
 def test_lists_and_lower_case_names_are_understood(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
