@@ -16,8 +16,13 @@ from streams.redaction.detect.words import AMBIGUOUS_NAMES, NOT_NAMES
 
 #: Surer than this, a finding lends its words to other texts.
 MIN_SCORE: Final = 0.7
+#: A letter of a script with blanks between words: Chinese touches the names in it.
+_LETTER: Final = r"[^\W\d_\u2e80-\ud7ff\uf900-\ufaff]"
 #: Letters that no letter or digit stands before.
-_RUN: Final = re.compile(r"(?<![^\W_])[^\W\d_]+")
+_RUN: Final = re.compile(rf"(?<!{_LETTER})(?<!\d){_LETTER}+")
+_EASTERN: Final = re.compile(r"[\u2e80-\ud7ff\uf900-\ufaff]{2,12}")
+_EASTERN_RUN: Final = re.compile(r"[\u2e80-\ud7ff\uf900-\ufaff]+")
+_GOES_ON: Final = re.compile(rf"{_LETTER}|\d")
 _PART: Final = re.compile(r"[^\W\d_]{2,24}(?:['’-][^\W\d_]{1,24})*")
 
 
@@ -27,6 +32,7 @@ class KnownNames:
     def __init__(self) -> None:
         self._words: set[str] = set()
         self._forms: dict[str, _Forms] | None = None
+        self._eastern: dict[str, list[str]] = {}
         self._canonical: bytes | None = None
 
     def learn(self, text: str, spans: Iterable[Span]) -> None:
@@ -62,6 +68,9 @@ class KnownNames:
             return
         if self._forms is None:
             self._forms = _by_first_run(self._words)
+            self._eastern = _by_first_letter(self._words)
+        if self._eastern and not text.isascii():
+            yield from self._without_blanks(text)
         end = 0
         for run in _RUN.finditer(text):
             if run.start() < end:
@@ -70,6 +79,17 @@ class KnownNames:
             if found is not None:
                 end = found
                 yield Span(run.start(), end, KIND, 0.6)
+
+    def _without_blanks(self, text: str) -> Iterator[Span]:
+        """Names in scripts that write no blanks: wherever their letters stand."""
+        for run in _EASTERN_RUN.finditer(text):
+            position = run.start()
+            while position < run.end():
+                names = self._eastern.get(text[position], ())
+                name = next((n for n in names if text.startswith(n, position)), None)
+                if name is not None:
+                    yield Span(position, position + len(name), KIND, 0.6)
+                position += len(name) if name else 1
 
     def _end_of_name(self, text: str, run: re.Match[str]) -> int | None:
         """Where the words that begin at `run` end, joined by single spaces or hyphens."""
@@ -89,7 +109,7 @@ class KnownNames:
         start = run.start()
         for length in forms.lengths:
             end = start + length
-            is_whole = end <= len(text) and not text[end : end + 1].isalnum()
+            is_whole = end <= len(text) and _GOES_ON.match(text, end) is None
             if is_whole and text[start:end] in forms.words:
                 return end
         return None
@@ -108,6 +128,15 @@ def _name_words(name: str) -> Iterator[str]:
         word = match.group().casefold()
         if word not in NOT_NAMES and word not in AMBIGUOUS_NAMES:
             yield word
+
+
+def _by_first_letter(words: set[str]) -> dict[str, list[str]]:
+    """The names in scripts without blanks, the longest first."""
+    found: dict[str, list[str]] = {}
+    for word in sorted(words, key=len, reverse=True):
+        if _EASTERN.fullmatch(word):
+            found.setdefault(word[0], []).append(word)
+    return found
 
 
 def _by_first_run(words: set[str]) -> dict[str, _Forms]:

@@ -3,13 +3,18 @@
 import argparse
 import os
 import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
-from infra.bench.redaction import gold, report
+from infra.bench.redaction import gold, report, sessions
 from infra.bench.redaction.negatives import negatives
-from infra.bench.redaction.systems import STOCK, run
+from infra.bench.redaction.systems import STOCK, TENANT_KEY, run
+from streams.redaction.redactor import DigestCache, Tier, build_redactor
 
 TIERS = ("regex", "fast", "accurate")
+_NUM_SESSIONS = 1_000
 _REPOSITORY = Path(__file__).resolve().parents[3]
 
 
@@ -30,9 +35,20 @@ def main(arguments: list[str]) -> int:
     documents += [each for each in negatives(shared) if gold.half_of(each.text) == given.half]
     outcomes = [run(name, documents) for name in given.system or (*TIERS, STOCK)]
     sys.stdout.write(report.tables(outcomes, given.half) + "\n")
+    tiers = [cast("Tier", each.system) for each in outcomes if each.system != STOCK]
+    sys.stdout.write(report.leaks(tiers, _left_in_sessions(tiers)) + "\n")
     if given.misses:
         sys.stdout.write(report.misses(outcomes) + "\n")
     return 0
+
+
+def _left_in_sessions(tiers: Sequence[Tier]) -> Iterator[tuple[Counter[str], Counter[str]]]:
+    made = [sessions.session(seed) for seed in range(_NUM_SESSIONS)]
+    for tier in tiers:
+        redactor = build_redactor(
+            tier, tenant_key=TENANT_KEY, cache=DigestCache(), policy_version="bench/1"
+        )
+        yield sessions.left_in(redactor, made)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Outcomes as Markdown tables. Pure."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from infra.bench.redaction.score import Score, Tally
 from infra.bench.redaction.systems import Outcome
@@ -39,6 +40,19 @@ def tables(outcomes: Sequence[Outcome], half: str) -> str:
         shares = [_share(_over(o.score, corpus)) for o in outcomes]
         size = f"{outcomes[0].score.negative_characters[corpus]:,}"
         lines.append(_row(corpus, [size, *shares]))
+    return "\n".join(lines)
+
+
+def leaks(tiers: Sequence[str], counts: Iterable[tuple[Counter[str], Counter[str]]]) -> str:
+    """Values planted in made-up sessions and how many each tier leaves."""
+    found = list(counts)
+    planted = found[0][0]
+    names = [f"`{tier}`" for tier in tiers]
+    lines = ["", "Values planted in 1,000 made-up sessions, and those left:", ""]
+    lines += ["| kind | planted | " + " | ".join(names) + " |", "|---|---|" + "---|" * len(names)]
+    for kind in sorted(planted):
+        cells = [f"{planted[kind]:,}", *(f"{left[kind]:,}" for _, left in found)]
+        lines.append(_row(kind, cells))
     return "\n".join(lines)
 
 

@@ -15,7 +15,7 @@ from streams.redaction.detect.presidio import MODEL
 from streams.redaction.redactor import DigestCache, Tier, build_redactor
 
 STOCK = "stock Presidio"
-_TENANT_KEY = b"a key of the benchmark, no secret"
+TENANT_KEY = b"a key of the benchmark, no secret"
 
 Find = Callable[[str], list[Found]]
 
@@ -41,7 +41,7 @@ def system(name: str) -> Find:
 
 def _tier(name: Tier) -> Find:
     redactor = build_redactor(
-        name, tenant_key=_TENANT_KEY, cache=DigestCache(), policy_version="bench/1"
+        name, tenant_key=TENANT_KEY, cache=DigestCache(), policy_version="bench/1"
     )
 
     def find(text: str) -> list[Found]:

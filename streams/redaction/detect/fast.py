@@ -30,10 +30,14 @@ FAST_VERSION: Final = "fast-1"
 
 _FULL_NAME_SCORE: Final = 0.85
 _WORD_SCORE: Final = 0.6
-_TOKEN: Final = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+#: A letter of a script with blanks between words: Chinese touches the names in it.
+_LETTER: Final = r"[^\W\d_\u2e80-\ud7ff\uf900-\ufaff]"
+_TOKEN: Final = re.compile(rf"{_LETTER}+(?:['’-]{_LETTER}+)*")
 _POSSESSIVE: Final = re.compile(r"['’]s?$")
 #: The same without words that begin with a small Latin letter: most words of most lines.
-_CAPITAL: Final = re.compile(r"(?<![^\W_])(?<![^\W_]['’-])(?![a-z])[^\W\d_]+(?:['’-][^\W\d_]+)*")
+_CAPITAL: Final = re.compile(
+    rf"(?<!{_LETTER})(?<!\d)(?<![^\W_]['’-])(?![a-z]){_LETTER}+(?:['’-]{_LETTER}+)*"
+)
 #: Between two words of one name.
 _GAP: Final = re.compile(
     r"(?:\.? {1,2}|-)(?:(?:van|von|de|der|den|del|della|di|da|dos|la|le|bin|ibn|al|el|ten|ter|af|zu"

@@ -60,11 +60,11 @@ def test_a_text_that_takes_too_long_is_not_answered_in_part() -> None:
     budget = Budget(5.0, lambda: seconds)
     slow = PresidioDetector(analyzer=Slow(), budget=budget)
     budget.begin()
-    assert list(slow.detect("Quorlax went home.\nZimbrel stayed here.")) == []
+    assert list(slow.detect("Quorlax slept well.\nZimbrel slept here.")) == []
     with pytest.raises(DetectorTimeout):
-        slow.detect("Quorlax went home.")
+        slow.detect("Quorlax slept well.")
     budget.begin()
-    assert list(slow.detect("Quorlax went home.")) == []
+    assert list(slow.detect("Quorlax slept well.")) == []
 
 
 def test_a_place_is_private_where_somebody_lives(detector: Detector) -> None:
