@@ -23,6 +23,12 @@ METRICS: dict[str, tuple[Literal["counter", "gauge", "histogram"], str, tuple[st
     "headrace_gateway_overhead_seconds": ("histogram", "Time added before the first byte", ()),
     "headrace_gateway_feedback": ("counter", "Feedback events accepted", ("target",)),
     "headrace_gateway_shed": ("counter", "Exchanges not captured, or not whole: no room", ()),
+    "headrace_gateway_unanswered": (
+        "counter",
+        "Tries that a worker of the ring left unanswered",
+        (),
+    ),
+    "headrace_routable_workers": ("gauge", "Workers of the ring that may get calls", ()),
     "headrace_healthy": ("gauge", "1 while /health answers 200, else 0", ()),
     "headrace_spool_bytes": ("gauge", "Bytes in the spool that wait for Kafka", ()),
     "headrace_spool_refused": ("counter", "Writes that the disk refused the spool", ("what",)),

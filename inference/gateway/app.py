@@ -52,7 +52,7 @@ class Gateway:
         gateway = settings.gateway
         self.keys = KeyFollower(bus, settings.data_dir / "run" / "gateway-keys.json")
         self.upstream = Upstream(gateway)
-        self.router = _make_router(settings, bus, root)
+        self.router = _make_router(settings, bus, root, self.metrics)
         self.spool = _make_spool(settings, spool_root)
         blobs = BlobStore(settings.blobs, sync=sync_path if gateway.spool_fsync else None)
         self.publisher = Publisher(
@@ -118,7 +118,8 @@ class Gateway:
 
     def health(self) -> GatewayHealth:
         """Whether calls are taken and events get on to Kafka."""
-        facts = look(self.publisher, self.spool, self.keys, self.settings.gateway)
+        routes = None if self.router is None else self.router.follower
+        facts = look(self.publisher, self.spool, self.keys, self.settings.gateway, routes)
         return judge(facts, self.settings.stalled_after_seconds)
 
     def _measure(self) -> None:
@@ -126,6 +127,8 @@ class Gateway:
         self.metrics.gauge("headrace_spool_bytes").set(health.spool_bytes)
         self.metrics.gauge("headrace_spool_age_seconds").set(health.spool_age_seconds)
         self.metrics.gauge("headrace_healthy").set(health.healthy)
+        if health.routable_workers is not None:
+            self.metrics.gauge("headrace_routable_workers").set(health.routable_workers)
 
     async def close(self) -> None:
         """Finish calls, publish what is whole, close everything."""
@@ -150,12 +153,13 @@ async def _continue(request: web.Request) -> None:
         request.writer.output_size = 0  # this was no part of the answer
 
 
-def _make_router(settings: Settings, bus: Bus, root: bytes) -> Router | None:
+def _make_router(settings: Settings, bus: Bus, root: bytes, metrics: Metrics) -> Router | None:
     """None where calls go to the upstream."""
     ring = settings.gateway.ring
     if ring is None:
         return None
-    return Router(RouteFollower(bus, settings.worker.policy, ring), tenant_key(root, "", "routing"))
+    follower = RouteFollower(bus, settings.worker.policy, ring)
+    return Router(follower, tenant_key(root, "", "routing"), metrics)
 
 
 def _make_spool(settings: Settings, root: Path) -> Spool:

@@ -5,6 +5,7 @@ import time
 
 from inference.routing.follow import RouteFollower
 from inference.routing.table import Worker
+from schemas.telemetry import Metrics
 
 #: How long a call waits for a worker while none may get it. A worker that moves to another version
 #: is between the two for a few milliseconds.
@@ -21,9 +22,10 @@ class NoWorkerError(ConnectionError):
 class Router:
     """Belongs to the event loop. `key` is a secret, so that nobody can compute who gets a trial."""
 
-    def __init__(self, follower: RouteFollower, key: bytes) -> None:
+    def __init__(self, follower: RouteFollower, key: bytes, metrics: Metrics) -> None:
         self.follower = follower
         self._key = key
+        self._unanswered = metrics.counter("headrace_gateway_unanswered")
         self._failed_at: dict[str, float] = {}
 
     async def workers(self, call: bytes) -> list[Worker]:
@@ -38,4 +40,5 @@ class Router:
 
     def failed(self, worker: Worker) -> None:
         """A worker did not answer."""
+        self._unanswered.inc()
         self._failed_at[worker.worker_id] = time.monotonic()

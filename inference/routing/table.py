@@ -52,6 +52,11 @@ class Routes:
     canary_share: float = 0.0
     canary_root: str = ""
 
+    @property
+    def num_workers(self) -> int:
+        """Workers that may get calls."""
+        return sum(map(len, self.stable))
+
     def candidates(self, key: bytes, call: bytes) -> list[Worker]:
         """All workers for a call, the best first. The same `call` gets the same ones.
 

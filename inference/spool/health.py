@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inference.access.keys import KeyFollower
+from inference.routing.follow import RouteFollower
 from inference.spool.publisher import Publisher
 from inference.spool.writer import Spool
 from schemas.settings import GatewaySettings
@@ -25,6 +26,9 @@ class Facts:
     still_seconds: float
     waits_for: str
     when_spool_full: Literal["block", "shed"]
+    #: Where calls go to a ring: whether its workers are known, and how many may get calls.
+    routes_known: bool | None = None
+    routable_workers: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +46,7 @@ class GatewayHealth:
     spool_events_waiting: int
     spool_age_seconds: float
     still_seconds: float
+    routable_workers: int | None = None
 
 
 def look(
@@ -49,11 +54,12 @@ def look(
     spool: Spool,
     keys: KeyFollower,
     gateway: GatewaySettings,
+    routes: RouteFollower | None = None,
 ) -> Facts:
     """The facts of now."""
     now, oldest_at = time.monotonic(), publisher.oldest_at
     return Facts(
-        alive=publisher.is_alive and keys.is_alive,
+        alive=publisher.is_alive and keys.is_alive and (routes is None or routes.is_alive),
         keys_known=keys.is_ready,
         kafka_delivers=publisher.is_delivering,
         spool_bytes=spool.backlog_bytes,
@@ -61,8 +67,10 @@ def look(
         spool_events_waiting=publisher.num_spooled,
         spool_age_seconds=0.0 if oldest_at is None else now - oldest_at,
         still_seconds=0.0 if oldest_at is None else now - publisher.progressed_at,
-        waits_for=publisher.waits_for or keys.waits_for,
+        waits_for=publisher.waits_for or keys.waits_for or (routes.waits_for if routes else ""),
         when_spool_full=gateway.when_spool_full,
+        routes_known=routes.is_ready if routes else None,
+        routable_workers=routes.routes.num_workers if routes else None,
     )
 
 
@@ -81,6 +89,7 @@ def judge(facts: Facts, stalled_after_seconds: float) -> GatewayHealth:
         spool_events_waiting=facts.spool_events_waiting,
         spool_age_seconds=round(facts.spool_age_seconds, 1),
         still_seconds=round(facts.still_seconds, 1),
+        routable_workers=facts.routable_workers,
     )
 
 
@@ -89,6 +98,8 @@ def _why_not_ready(facts: Facts) -> str:
         return "A thread of the gateway has ended; its log says why, and it starts anew."
     if not facts.keys_known:
         return f"It knows no key yet: {facts.waits_for.rstrip('.') or 'Kafka has not answered'}."
+    if facts.routes_known is False:
+        return f"It knows no worker yet: {facts.waits_for.rstrip('.') or 'it reads the topics'}."
     if facts.spool_bytes >= facts.spool_max_bytes:
         effect = "new calls are refused" if facts.when_spool_full == "block" else (
             "new calls are relayed without a record"

@@ -9,6 +9,7 @@ from inference.routing.follow import RouteFollower
 from inference.routing.router import NoWorkerError, Router
 from inference.routing.table import Routes, Worker
 from schemas.bus.memory import MemoryBus
+from schemas.telemetry import Metrics
 
 CALL = b"acme/t-1"
 
@@ -19,7 +20,7 @@ def worker(name: str, version: int = 1) -> Worker:
 
 @pytest.fixture
 def router() -> Router:
-    return Router(RouteFollower(MemoryBus(), "main", "default"), b"k" * 32)
+    return Router(RouteFollower(MemoryBus(), "main", "default"), b"k" * 32, Metrics())
 
 
 def names(workers: list[Worker]) -> list[str]:
