@@ -41,6 +41,13 @@ def demo(
     model: Annotated[
         str | None, typer.Option(help="With --weights: folder, GGUF file or hub name.")
     ] = None,
+    learn: Annotated[
+        bool, typer.Option("--learn", help="Let the model learn from rewards instead.")
+    ] = False,
+    no_updates: Annotated[
+        bool, typer.Option("--no-updates", help="With --learn: the same without a trainer.")
+    ] = False,
+    tasks: Annotated[int, typer.Option(min=500, help="With --learn: tasks at most.")] = 6_400,
     data_dir: Annotated[
         Path, typer.Option("--data-dir", "-d", help="Folder of the demo; it is emptied first.")
     ] = DEFAULT_DATA_DIR,
@@ -55,6 +62,9 @@ def demo(
     With --weights a small model answers an agent while it learns an answer, gets it as a delta of
     its weights, is offered a broken delta, and is rolled back. Its first run makes an environment
     for vLLM in the cache (6 GB).
+
+    With --learn a small model that the demo pre-trains itself answers customers, who rate it later;
+    it learns from that while it serves, for six minutes at most.
 
     Example: headrace demo --seed 7 --ephemeral
     """
@@ -75,6 +85,10 @@ def demo(
     console = Console(stderr=as_json, highlight=False)
     if weights:
         _weights(console, data_dir.absolute(), model, keep=keep, as_json=as_json)
+        return
+    if learn:
+        _learn(console, data_dir.absolute(), seed, tasks, updates=not no_updates, keep=keep,
+               as_json=as_json)  # fmt: skip
         return
     if model is not None:
         raise ConfigError("--model says whose weights to show. Add --weights.")
@@ -128,6 +142,31 @@ def _weights(
                       f"-d {data_dir}", markup=False)  # fmt: skip
     if as_json:
         sys.stdout.write(json.dumps(shown.numbers()) + "\n")
+    if shown.problems:
+        raise typer.Exit(1)
+
+
+def _learn(
+    console: "Console", data_dir: Path, seed: int, tasks: int, *,
+    updates: bool, keep: bool, as_json: bool,
+) -> None:  # fmt: skip
+    from infra.demo.learning.course import Plan
+    from infra.demo.learning.report import lines
+    from infra.demo.learning.show import run
+
+    def say(who: str, text: str) -> None:
+        console.print(f"[bold]{who:<8}[/bold] ", end="")
+        console.print(text, markup=False)
+
+    def show_line(text: str) -> None:
+        console.print(text, markup=False, end="\r" if console.is_terminal else "\n")
+
+    plan = Plan(seed, num_tasks=tasks)
+    shown = run(data_dir, plan, say, show_line, updates=updates, keep=keep)
+    for line in lines(shown, data_dir, keep=keep):
+        console.print(line, markup=False)
+    if as_json:
+        sys.stdout.write(json.dumps(shown.numbers) + "\n")
     if shown.problems:
         raise typer.Exit(1)
 

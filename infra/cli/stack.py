@@ -22,6 +22,7 @@ class Extra(StrEnum):
     """What `up` can add to the stack."""
 
     MODEL = "model"
+    LEARNING = "learning"
 
 
 def register(app: typer.Typer) -> None:
@@ -44,7 +45,7 @@ def up(
     ] = None,
     extras: Annotated[
         list[Extra] | None,
-        typer.Option("--with", help="Serve a model on this machine behind the gateway."),
+        typer.Option("--with", help="Serve a model on this machine; learning: and train it."),
     ] = None,
     model: Annotated[
         str | None,
@@ -64,7 +65,8 @@ def up(
     """Start Kafka, ClickHouse, the gateway and the processors; stop them with Ctrl-C.
 
     With `--with model` a small language model answers behind the gateway, on the CPU. Its first
-    start makes an environment for vLLM in the cache (6 GB, about a minute).
+    start makes an environment for vLLM in the cache (6 GB, about a minute). With `--with learning`
+    a trainer learns from the rewards of its answers, and what it learns is served.
 
     Example: headrace up --detach --with model
     """
@@ -82,7 +84,8 @@ def up(
     if model is not None and not extras:
         raise ConfigError("--model says which model to serve. Add --with model.")
     typer.echo(f"headrace starts in {settings.data_dir.absolute()}")
-    served = ensure_served(settings, model, typer.echo) if extras else None
+    learns = Extra.LEARNING in (extras or ())
+    served = ensure_served(settings, model, typer.echo, learns=learns) if extras else None
     if detach:
         state = launch(settings, ports, _print_change, only or (), served)
         _print_ready(state, detached=True)

@@ -21,7 +21,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--clickhouse-port", type=int)
     parser.add_argument("--gateway-port", type=int)
     parser.add_argument("--worker-port", type=int)
-    parser.add_argument("--with", action="append", default=[], choices=["model"], dest="extras")
+    parser.add_argument("--with", action="append", default=[],
+                        choices=["model", "learning"], dest="extras")  # fmt: skip
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args(arguments)
     try:
@@ -41,7 +42,8 @@ async def _run(options: argparse.Namespace) -> None:
         gateway=options.gateway_port,
         worker=options.worker_port,
     )
-    served = ensure_served(settings, None, _say) if "model" in options.extras else None
+    learns = "learning" in options.extras
+    served = ensure_served(settings, None, _say, learns=learns) if options.extras else None
     prepare_data_dir(settings)
     supervisor = Supervisor(make_plan(settings, ports, options.only, served), _report)
     await supervisor.run(_report_ready)

@@ -42,7 +42,8 @@ def launch(
     log.parent.mkdir(exist_ok=True, mode=0o700)
     command = [sys.executable, "-m", "infra.local", *ports.as_options()]
     command += ["--data-dir", str(data_dir), *(f"--only={name}" for name in only)]
-    command += ["--with=model"] if served is not None else []
+    if served is not None:
+        command.append("--with=learning" if served.learns else "--with=model")
     environment = {**os.environ, **(served.settings() if served is not None else {})}
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -8,8 +8,51 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from infra.local.children import ChildSpec, FileProbe, Port
+from infra.local.serving import Served
 from infra.local.state import run_dir
 from schemas import topics
+from schemas.settings import Settings
+
+#: A trainer imports torch and transformers; on a busy machine that takes minutes.
+_TRAINER_SECONDS = 600.0
+
+
+def learning_children(
+    environment: Mapping[str, str],
+    settings: Settings,
+    served: Served,
+    data_dir: Path,
+    ports: tuple[int, int],
+) -> list[ChildSpec]:
+    """Batching and the trainer, each with a port for its metrics."""
+    return [
+        batching_child(environment, data_dir, ports[0]),
+        trainer_child(environment, settings, served, ports[1]),
+    ]
+
+
+def trainer_child(
+    environment: Mapping[str, str], settings: Settings, served: Served, port: int
+) -> ChildSpec:
+    """The trainer of the policy that the worker serves. It starts from the same checkpoint."""
+    own = {
+        "HEADRACE_TRAINER__POLICY": settings.worker.policy,
+        "HEADRACE_TRAINER__RING": settings.worker.rings[0],
+        "HEADRACE_TRAINER__MODEL": str(served.folder),
+        "HEADRACE_TRAINER__PYTHON": str(served.python),
+        "HEADRACE_METRICS_PORT": str(port),
+    }
+    data_dir = Path(environment["HEADRACE_DATA_DIR"])
+    return ChildSpec(
+        name="trainer",
+        command=[sys.executable, "-m", topics.TRAINER],
+        probe=FileProbe(run_dir(data_dir) / f"{topics.TRAINER}.ready"),
+        after=["topics"],
+        environment={**environment, **own},
+        ports=(Port(port, "metrics of the trainer", "--gateway-port"),),
+        ready_within_seconds=_TRAINER_SECONDS,
+        stop_grace_seconds=30.0,
+    )
 
 
 def batching_child(environment: Mapping[str, str], data_dir: Path, port: int) -> ChildSpec:

@@ -24,11 +24,15 @@ _WORKER_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class Served:
-    """The model of a local worker: where it lies, what clients call it, what runs it."""
+    """The model of a local worker: where it lies, what clients call it, what runs it.
+
+    With `learns` a trainer makes it better, too.
+    """
 
     folder: Path
     name: str
     python: Path
+    learns: bool = False
 
     def settings(self) -> dict[str, str]:
         """The same as settings of the worker, under their environment names."""
@@ -39,14 +43,17 @@ class Served:
         }
 
 
-def ensure_served(settings: Settings, model: str | None, say: Callable[[str], None]) -> Served:
+def ensure_served(
+    settings: Settings, model: str | None, say: Callable[[str], None], *, learns: bool = False
+) -> Served:
     """The model and the engine, made where they are not there yet. ConfigError, see `say`.
 
     `model` wins over the setting `worker.model`; without either the packaged model is served.
     """
     python = ensure_engine(settings.worker.python, say)
     found = ensure_model(model or settings.worker.model, python, say)
-    return Served(found.folder, settings.worker.served_model_name or found.name, python)
+    name = settings.worker.served_model_name or found.name
+    return Served(found.folder, name, python, learns)
 
 
 def serving_endpoints(settings: Settings, served: Served, port: int) -> dict[str, str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from infra.local.children import ChildSpec, FileProbe, HttpProbe, KafkaProbe, Port
+from infra.local.learning import learning_children
 from infra.local.passwords import ensure_password
 from infra.local.ports import alternative_to, is_free
 from infra.local.serving import Served, promotion_child, serving_children, serving_endpoints
@@ -43,6 +44,8 @@ class Ports:
     worker: int = 8500
     #: /metrics and /health of redaction, assembly and sink.
     processors: tuple[int, ...] = (8401, 8402, 8403)
+    #: The same of batching and the trainer.
+    learning: tuple[int, int] = (8404, 8405)
 
     def as_options(self) -> list[str]:
         """The same ports as command-line options."""
@@ -73,13 +76,15 @@ class Ports:
         gateway_port = gateway or settings.gateway.port
         worker_port = worker or settings.worker.port
         taken = {kafka_port, controller, clickhouse_port, gateway_port, worker_port}
-        processors: list[int] = []
-        for _ in _PROCESSORS:  # next to the gateway, so that a scraper's list is short
-            last = processors[-1] if processors else gateway_port
-            processors.append(alternative_to(last, avoid=frozenset({*taken, *processors})))
+        beside: list[int] = []
+        for _ in range(len(_PROCESSORS) + 2):  # next to the gateway: a scraper's list is short
+            last = beside[-1] if beside else gateway_port
+            beside.append(alternative_to(last, avoid=frozenset({*taken, *beside})))
+        *processors, batching, trainer = beside
         return cls(
-            kafka_port, controller, clickhouse_port, gateway_port, worker_port, tuple(processors)
-        )
+            kafka_port, controller, clickhouse_port, gateway_port, worker_port,
+            tuple(processors), (batching, trainer),
+        )  # fmt: skip
 
 
 def uses_local_kafka(settings: Settings) -> bool:
@@ -97,7 +102,8 @@ def make_plan(
 ) -> Plan:
     """The whole stack, or only the named children; what they need is then assumed to run.
 
-    With `served` a worker serves that model behind the gateway.
+    With `served` a worker serves that model behind the gateway, and a trainer learns it where that
+    is wished.
     """
     data_dir = settings.data_dir.absolute()
     endpoints = _endpoints(settings, ports, data_dir)
@@ -111,10 +117,7 @@ def make_plan(
     names = {child.name for child in children}
     environment = {**endpoints, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
     children += _services(environment, settings, ports, names)
-    if served is not None:
-        children += serving_children(environment, data_dir, ports.worker)
-    elif settings.gateway.ring is not None:
-        children.append(promotion_child(environment, data_dir))
+    children += _model(environment, settings, ports, served)
     if only:
         kept = [child for child in children if child.name in only]
         children = [replace(c, after=[need for need in c.after if need in only]) for c in kept]
@@ -122,6 +125,20 @@ def make_plan(
     if served is not None:
         urls["model"] = served.name
     return Plan(data_dir, children, endpoints, urls)
+
+
+def _model(
+    environment: Mapping[str, str], settings: Settings, ports: Ports, served: Served | None
+) -> list[ChildSpec]:
+    """What serves a model here and what learns it; of a ring elsewhere, who decides."""
+    data_dir = Path(environment["HEADRACE_DATA_DIR"])
+    if served is None:
+        is_ring = settings.gateway.ring is not None
+        return [promotion_child(environment, data_dir)] if is_ring else []
+    children = serving_children(environment, data_dir, ports.worker)
+    if served.learns:
+        children += learning_children(environment, settings, served, data_dir, ports.learning)
+    return children
 
 
 def prepare_data_dir(settings: Settings) -> None:

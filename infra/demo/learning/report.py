@@ -1,0 +1,56 @@
+"""What the demo says at its end."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from infra.demo.learning.curve import terminal
+from infra.demo.learning.show import Shown
+
+
+def lines(shown: Shown, data_dir: Path, *, keep: bool) -> Iterator[str]:
+    """The curve, the figures in sentences, and what to do next."""
+    found, course = shown.numbers, shown.course
+    yield ""
+    yield "reward of the answers, task by task"
+    yield from terminal([outcome.reward for outcome in course.outcomes])
+    yield ""
+    (low, high), (low_last, high_last) = found["ci_first"], found["ci_last"]
+    yield f"first fifth   {found['reward_first']:.2f}  (95 %: {low:.2f} to {high:.2f})"
+    yield f"last fifth    {found['reward_last']:.2f}  (95 %: {low_last:.2f} to {high_last:.2f})"
+    yield (
+        f"control       {found['control_first']:.2f} and {found['control_last']:.2f}: the same "
+        "tasks, no update"
+    )
+    yield (
+        f"held-out      {found['held_out_before']:.2f} before, {found['held_out_after']:.2f} after;"
+        f" distinct answers {found['diversity_before']:.0%} and {found['diversity_after']:.0%}"
+    )
+    yield (
+        f"updates       {found['updates']}, of them {found['updates_stopped']} stopped by a "
+        f"sentinel; {found['versions_served']} versions served"
+    )
+    if found["updates"]:
+        yield from _of_updates(shown)
+    for problem in shown.problems:
+        yield f"not so: {problem}"
+    yield ""
+    yield f"curve         {shown.picture}"
+    yield f"in all        {found['tasks']} tasks, {found['seconds']:.0f} s"
+    if keep:
+        yield f"The stack stays up: headrace workers -d {data_dir}; headrace down -d {data_dir}"
+
+
+def _of_updates(shown: Shown) -> Iterator[str]:
+    found = shown.numbers
+    yield (
+        f"an update     {found['seconds_per_update']} s; tokens {found['lag_median']} versions old "
+        f"(median); entropy {found['entropy_first']} to {found['entropy_last']}"
+    )
+    if found["delta_bytes_median"] and found["full_bytes"]:
+        share = found["delta_bytes_median"] / found["full_bytes"]
+        yield (
+            f"a delta       {found['delta_bytes_median'] / 1e6:.2f} MB, {share:.0%} of the whole "
+            f"{found['full_bytes'] / 1e6:.2f} MB; pause {found['pause_ms_p50']} ms"
+        )
+        yield "              (a high rate on a tiny model: large models change far less a step)"
+    yield f"agreement     k3 between trainer and engine at most {found['agreement_k3_max']}"

@@ -1,0 +1,150 @@
+"""`headrace demo --learn` from an empty folder to its figures."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from infra.demo.learning.course import Board, Classroom, Course, Plan
+from infra.demo.learning.curve import write_png
+from infra.demo.learning.figures import Served, numbers
+from infra.demo.learning.model import NAME, ensure_desk_model
+from infra.demo.stage import Stage, clear_folder, free_stack_ports, stage_of
+from infra.local import serving
+from infra.local.engine import ensure_engine
+from infra.local.launch import find_settings, launch, shut_down
+from infra.local.stack import Ports
+from schemas import codec, topics
+from schemas.atdp.weights import AckStatus, ManifestKind, WeightsAck
+from schemas.bus.api import Bus, read_to_end
+from schemas.errors import PermanentError
+from schemas.settings import load_settings
+from schemas.weights.versions import read_history
+
+#: One place for how the demo's stack differs from the usual one: short waits, since its
+#: trajectories are one call long; batches and a rate that suit a model of 2.4 million parameters.
+_SETTINGS = """\
+training_eligible_tenants = ["demo"]
+[assembly]
+idle_seconds = 1.5
+tick_seconds = 0.5
+settle_seconds = 0.2
+[redaction]
+tier = "regex"
+[batching]
+batch_sequences = 64
+max_wait_seconds = 10.0
+[trainer]
+learning_rate = 1e-4
+min_trajectories = 64
+anchor = "none"
+max_version_lag = 16
+"""
+
+Say = Callable[[str, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The course, and the figures."""
+
+    course: Course
+    numbers: dict[str, Any]
+    picture: Path
+
+    @property
+    def problems(self) -> list[str]:
+        """What did not go as it should, in sentences; empty where all did."""
+        found = self.numbers
+        return [
+            sentence
+            for sentence, is_so in {
+                f"{found['failed_calls']} calls failed": found["failed_calls"] > 0,
+                f"{found['failed_rewards']} rewards were not taken": found["failed_rewards"] > 0,
+            }.items()
+            if is_so
+        ]
+
+
+def run(
+    data_dir: Path, plan: Plan, say: Say, show_line: Callable[[str], None], *,
+    updates: bool, keep: bool, ports: Ports | None = None,
+) -> Shown:  # fmt: skip
+    """All of it. Without `updates` no trainer runs: the control of the whole course."""
+    started = time.monotonic()
+    python = ensure_engine(load_settings().worker.python, lambda text: say("engine", text))
+    folder = ensure_desk_model(python, lambda text: say("model", text))
+    served = serving.Served(folder, NAME, python, learns=updates)
+    with _staged(data_dir, served, say, keep=keep, ports=ports) as stage:
+        policy = stage.settings.worker.policy
+        board = Board(data_dir / "trainer" / policy / "steps.jsonl")
+        target = stage.target
+        room = Classroom(target.gateway_url, target.agent_key, target.feedback_key, NAME, board)
+        course = asyncio.run(room.hold(plan, lambda text: say("demo", text), show_line))
+        found = _served(stage.bus, policy)
+        if found.full_bytes == 0:
+            found = replace(found, full_bytes=(folder / "model.safetensors").stat().st_size)
+        picture = data_dir / "learning-curve.png"
+        write_png(picture, [o.reward for o in course.outcomes], [o.reward for o in course.control])
+        seconds = time.monotonic() - started
+        return Shown(course, numbers(course, board.lines(), found, seconds), picture)
+
+
+@contextmanager
+def _staged(
+    data_dir: Path, served: serving.Served, say: Say, *, keep: bool, ports: Ports | None
+) -> Iterator[Stage]:
+    """A stack that serves, and learns, for the length of the block; with `keep` it stays."""
+    clear_folder(data_dir)
+    config = data_dir / "headrace.toml"
+    config.write_text(_SETTINGS)
+    # The supervisor and its children read the same file; they find it through the environment.
+    os.environ["HEADRACE_CONFIG"] = str(config)
+    settings = load_settings(data_dir=data_dir)
+    say("stack", "starting Kafka, ClickHouse, gateway, processors, vLLM and the trainer")
+    started, succeeded = time.monotonic(), False
+    try:
+        launch(settings, ports or free_stack_ports(settings), lambda _child: None, (), served)
+        say("stack", f"ready after {time.monotonic() - started:.0f} s")
+        found = find_settings(data_dir)
+        url = f"http://{found.gateway.host}:{found.gateway.port}"
+        yield stage_of(found, url, _Silent())
+        succeeded = True
+    finally:
+        if not (keep and succeeded):
+            shut_down(data_dir)
+
+
+def _served(bus: Bus, policy: str) -> Served:
+    history = read_history(bus, policy)
+    acks = []
+    for record in read_to_end(bus, topics.WEIGHTS_ACKS):
+        try:
+            event = codec.decode(record.value)
+        except PermanentError:
+            continue
+        if isinstance(event, WeightsAck) and event.status is AckStatus.APPLIED:
+            acks.append(event)
+    manifests = history.versions.values()
+    return Served(
+        tuple(m.num_bytes for m in manifests if m.kind is ManifestKind.DELTA),
+        max((m.num_bytes for m in history.snapshots.values()), default=0),
+        tuple(ack.pause_ms for ack in acks if ack.pause_ms is not None),
+        tuple(sorted({ack.version for ack in acks})),
+    )
+
+
+class _Silent:
+    """A progress that shows nothing: the demo speaks for itself."""
+
+    def begin(self, what: str, total: int | None) -> None: ...
+
+    def advance(self, num: int = 1) -> None: ...
+
+    def remaining(self, num: int) -> None: ...
+
+    def end(self) -> None: ...
