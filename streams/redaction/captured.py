@@ -1,6 +1,5 @@
 """A captured exchange becomes a step: six classes of metadata, redacted, with its gaps."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,15 +22,13 @@ from schemas.atdp.types import (
 )
 from schemas.ids import keyed_digest
 from streams.redaction import gaps
+from streams.redaction.answered_by import model_version
 from streams.redaction.bodies import header
 from streams.redaction.chat import ChatRequest, ChatResponse, dumps
 from streams.redaction.dialects.registry import dialect_of
 from streams.redaction.harness import Caller
 from streams.redaction.lineage import Place
 from streams.redaction.redacting import EventRedaction
-
-#: A root is a digest that says nothing of any text. Anything else in its place may.
-_ROOT = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ def unparsed_step(exchange: Exchange, identity: Identity, trajectory_id: str,
         observation=Observation(),
         harness=_harness(exchange, None, identity, redaction),
         result=_result(exchange, ChatResponse(), ()),
-        model=_model(exchange, redaction),
+        model=model_version(exchange, redaction),
         gaps=(gap,),
         response_id=None,
         outcome=_outcome(exchange, ChatResponse()),
@@ -109,7 +106,9 @@ def chat_step(
         ),
         harness=_harness(exchange, request, identity, redaction),
         result=_result(exchange, ChatResponse() if withheld else answer, output, answer),
-        model=_model(exchange, redaction, request.model, answer.model),
+        model=model_version(
+            exchange, redaction, request.model, answer.model, len(answer.token_ids)
+        ),
         gaps=_gaps(exchange, response, place, redaction, outcome, withheld=withheld),
         response_id=redaction.identifier(answer.response_id),
         outcome=outcome,
@@ -158,18 +157,6 @@ def _step(exchange: Exchange, identity: Identity, trajectory_id: str, redaction:
         gaps=gaps,
         replayability=replayability,
         raw_digest=identity.raw_digest,
-    )
-
-
-def _model(exchange: Exchange, redaction: EventRedaction, requested: str | None = None,
-           answered: str | None = None) -> ModelVersion:  # fmt: skip
-    root = exchange.weights_root
-    return ModelVersion(
-        requested_model=redaction.identifier(requested),
-        model=redaction.identifier(answered),
-        policy=redaction.identifier(exchange.policy),
-        policy_version=exchange.policy_version,
-        weights_root=root if root is not None and _ROOT.fullmatch(root) else None,
     )
 
 

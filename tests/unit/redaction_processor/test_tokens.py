@@ -13,14 +13,17 @@ from schemas.atdp.types import (
     Exchange,
     Gap,
     HarnessState,
+    Header,
     Lineage,
     Message,
     Observation,
     Step,
     Usage,
+    VersionSpan,
 )
 from streams.redaction import gaps
-from tests.unit.redaction_processor.captures import START, exchange
+from streams.redaction.answered_by import spans_of
+from tests.unit.redaction_processor.captures import JSON_HEADERS, START, exchange
 from tests.unit.redaction_processor.parts import Redaction
 from tests.unit.redaction_processor.streams import chunk, sse
 
@@ -204,6 +207,30 @@ async def test_a_step_says_which_weights_answered(redaction: Redaction, parsed: 
     call = exchange([user("hi")], said("yo"), "a", path=path, **proved)
     model = (await last_step(redaction, call)).model_version
     assert (model.policy, model.policy_version, model.weights_root) == ("main", 7, ROOT_HEX)
+
+
+async def test_a_change_in_the_middle_of_an_answer_is_told_by_spans(redaction: Redaction) -> None:
+    headers = (*JSON_HEADERS, Header(name="x-headrace-policy-spans", value="0:,1:6"))
+    call = with_tokens(exchange([user("hi")], said("yo"), "a", response_headers=headers))
+    model = (await last_step(redaction, call)).model_version
+    assert model.policy_version is None
+    assert model.spans == (VersionSpan(start=1, end=2, policy_version=6),)
+
+
+@pytest.mark.parametrize(
+    ("text", "num_tokens", "spans"),
+    [
+        ("0:5,3:6", 5, [(0, 3, 5), (3, 5, 6)]), ("0:5,3:,4:7", 6, [(0, 3, 5), (4, 6, 7)]),
+        ("0:5,0:6", 2, [(0, 2, 6)]), ("0:5", 0, []), ("0:5,9:6", 3, []), ("4:5,3:6", 9, []),
+        ("", 3, []), ("x", 3, []), ("0:5,", 3, []), ("0:-5", 3, []),
+        ("0:5," * 2_000 + "0:5", 3, []),
+    ],
+)  # fmt: skip
+def test_boundaries_that_do_not_fit_the_tokens_say_nothing(
+    text: str, num_tokens: int, spans: list[tuple[int, int, int]]
+) -> None:
+    found = spans_of(text, num_tokens)
+    assert [(s.start, s.end, s.policy_version) for s in found] == spans
 
 
 async def test_a_root_that_is_none_is_absent(redaction: Redaction) -> None:
