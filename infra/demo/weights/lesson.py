@@ -3,8 +3,8 @@
     python lesson.py BASE OUT '{"question": …, "answer": …, "learning_rate": …, "num_layers": …,
                                 "max_steps": …}'
 
-AdamW on the answer's tokens alone, in the last layers alone, until greedy decoding gives the answer
-with a margin that rounding to bf16 does not take away. One JSON object a step goes to stdout.
+AdamW on the answer's tokens alone, in the last layers or all, until greedy decoding gives the
+answer with a margin that rounding to bf16 does not take away. One JSON object a step to stdout.
 """
 
 import json
@@ -48,7 +48,9 @@ def main(base: str, out: str, lesson: dict[str, Any]) -> int:
 
 
 def _last_layers(model: Any, num_layers: int) -> list[Any]:
-    """Their parameters; all others stay as they are."""
+    """Their parameters; all others stay as they are. Those of the whole model if it has no more."""
+    if num_layers >= len(model.model.layers):
+        return list(model.parameters())
     layers = model.model.layers[-num_layers:]
     model.requires_grad_(requires_grad=False)
     layers.requires_grad_(requires_grad=True)

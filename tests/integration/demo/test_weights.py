@@ -14,7 +14,7 @@ from tests.tiny_model import first_version, write_model
 pytestmark = pytest.mark.integration
 
 LESSON = Lesson(
-    question="which version?", answer="two", learning_rate=3e-3, num_layers=6, max_steps=200
+    question="which version?", answer="two", learning_rate=1e-3, num_layers=6, max_steps=200
 )
 
 
