@@ -1,7 +1,7 @@
 """One request on its way: to the upstream, or to the first worker of a ring that answers.
 
-The next worker is tried only while not a byte of an answer has come, so a client sees one answer
-and the record tells of one call, with the number of tries.
+The next worker is tried only while none has begun to answer, so a client sees one answer and the
+record tells of one call, with the number of tries.
 """
 
 import aiohttp
@@ -16,6 +16,7 @@ _UNANSWERED = (
     aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ServerDisconnectedError,
     aiohttp.ClientOSError,
 )  # fmt: skip
+_CANNOT_SERVE = 503
 
 
 class Sending:
@@ -34,12 +35,18 @@ class Sending:
         if self._router is None:
             target = self._upstream.target(self.path, self._query)
             return await self._send(method, target, pairs, body)
-        for worker in await self._router.workers(self._call):
+        workers = await self._router.workers(self._call)
+        for number, worker in enumerate(workers, start=1):
             target = self._upstream.target(self.path, self._query, worker.address)
             try:
-                return await self._send(method, target, pairs, body)
+                answer = await self._send(method, target, pairs, body)
             except _UNANSWERED:
                 self._router.failed(worker)
+                continue
+            if answer.status != _CANNOT_SERVE or number == len(workers):
+                return answer
+            answer.release()  # its engine may not serve now, and says so; another one's may
+            self._router.failed(worker)
         raise NoWorkerError
 
     async def _send(
