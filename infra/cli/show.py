@@ -86,9 +86,13 @@ def print_trajectory(
     from infra.transcript import turns_of
 
     _print_head(console, trajectory, found)
+    before = None
     for step in found["steps"]:
         console.print()
         console.rule(_step_title(step), align="left", style="dim")
+        if step["parent_step_id"] not in (None, before):
+            console.print(f"  [dim]goes on from {step['parent_step_id']}[/]")
+        before = step["step_id"]
         for turn in turns_of(step):
             _print_turn(console, turn, max_lines)
         for gap in step["gaps"]:
@@ -144,7 +148,10 @@ def _step_title(step: dict[str, Any]) -> "Text":
     if step["latency_ms"] is not None:
         pieces.append(f"{step['latency_ms'] / 1000:.2f} s")
     if step["attempt_of"]:
-        pieces.append("further attempt")
+        pieces.append(f"attempt of {step['attempt_of']}")
+    if step["branch"]:
+        of = "subagent" if step["subagent_id"] else "branch"
+        pieces.append(f"{of} {step['branch']}")
     pieces.append(step["step_id"])
     return Text(" · ".join(pieces), style="bold")
 

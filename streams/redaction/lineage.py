@@ -146,11 +146,12 @@ def place(call: Call, state: StateView, *, overdue: bool) -> Place | Waits:
     return replace(where, trajectory_id=again.trajectory_id, attempt_of=again.step_id)
 
 
-#: What these name may still be on its way.
+#: Reasons of gaps. What the first ones name may still be on its way.
 _MAY_COME = frozenset(
     {"steps_before_not_captured", "steps_between_not_captured", "answer_changed_by_client",
      "previous_response_not_captured", "spawning_step_not_captured"}
 )  # fmt: skip
+GAPS = _MAY_COME | {"parent_not_captured", "context_begun_anew"}
 
 
 def _among_known(call: Call, state: StateView) -> Place:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.connecting import page
 from schemas import metrics_doc, settings_doc, topics
 from schemas.atdp.types import Gap
 from streams.redaction import gaps, lineage
@@ -18,6 +19,7 @@ DOCS = ROOT / "docs"
     [
         ("topics.md", topics.markdown(), "python -m schemas.topics"),
         ("metrics.md", metrics_doc.markdown(), "python -m schemas.metrics_doc"),
+        ("connect.md", page.markdown(), "python -m infra.connecting.page"),
         ("settings.md", settings_doc.markdown(), "python -m schemas.settings_doc"),
     ],
 )
@@ -43,9 +45,13 @@ def test_gaps_are_a_closed_list() -> None:
     documented = set(re.findall(r"^\| `([a-z_.]+)` \| `([a-z_]+)` \|", text, re.M))
     constants = {(gap.field, gap.reason) for gap in vars(gaps).values() if isinstance(gap, Gap)}
     source = Path(lineage.__file__).read_text()
-    reasons = set(re.findall(r'"([a-z_]+_not_captured)"', source))
-    assert reasons
-    assert documented == constants | {(gap.field, gap.reason) for gap in map(gaps.lineage, reasons)}
+    assert set(re.findall(r'gap = "([a-z_]+)"|"([a-z_]+_not_captured)"', source))
+    named = {
+        a or b for a, b in re.findall(r'gap[^\n]*= "([a-z_]+)"|"([a-z_]+_not_captured)"', source)
+    }
+    assert named <= lineage.GAPS
+    given = {(gap.field, gap.reason) for gap in map(gaps.lineage, lineage.GAPS)}
+    assert documented == constants | given
 
 
 def test_decisions_are_numbered_and_have_their_parts() -> None:

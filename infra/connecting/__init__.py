@@ -1,0 +1,1 @@
+"""How each agent program is told to call the gateway."""
