@@ -21,6 +21,7 @@ class Facts:
     kafka_delivers: bool | None
     spool_bytes: int
     spool_max_bytes: int
+    spool_is_full: bool
     spool_events_waiting: int
     spool_age_seconds: float
     still_seconds: float
@@ -64,6 +65,7 @@ def look(
         kafka_delivers=publisher.is_delivering,
         spool_bytes=spool.backlog_bytes,
         spool_max_bytes=gateway.spool_max_bytes,
+        spool_is_full=spool.is_full,
         spool_events_waiting=publisher.num_spooled,
         spool_age_seconds=0.0 if oldest_at is None else now - oldest_at,
         still_seconds=0.0 if oldest_at is None else now - publisher.progressed_at,
@@ -100,7 +102,7 @@ def _why_not_ready(facts: Facts) -> str:
         return f"It knows no key yet: {facts.waits_for.rstrip('.') or 'Kafka has not answered'}."
     if facts.routes_known is False:
         return f"It knows no worker yet: {facts.waits_for.rstrip('.') or 'it reads the topics'}."
-    if facts.spool_bytes >= facts.spool_max_bytes:
+    if facts.spool_is_full:
         effect = "new calls are refused" if facts.when_spool_full == "block" else (
             "new calls are relayed without a record"
         )  # fmt: skip

@@ -48,6 +48,8 @@ class Spool:
         self._has_half_frame = False
         #: Whole events written so far.
         self.num_events = 0
+        #: Size of the last one that found no room.
+        self._refused_bytes = 0
         self._descriptor = self._open(0)
 
     def _open(self, segment: int) -> int:
@@ -69,9 +71,16 @@ class Spool:
         """Bytes in files that are not deleted yet."""
         return self._written_bytes - self._trimmed_bytes
 
+    @property
+    def is_full(self) -> bool:
+        """Whether what was last refused would be refused again."""
+        return self.backlog_bytes + self._refused_bytes > self._max_bytes
+
     def begin(self, kind: Kind, exchange_id: bytes, payload: bytes) -> None:
         """Append something new. SpoolFullError when the limit is reached."""
-        if self.backlog_bytes + len(payload) + frames.OVERHEAD_BYTES > self._max_bytes:
+        num_bytes = len(payload) + frames.OVERHEAD_BYTES
+        if self.backlog_bytes + num_bytes > self._max_bytes:
+            self._refused_bytes = num_bytes
             raise SpoolFullError
         self.append(kind, exchange_id, payload)
 

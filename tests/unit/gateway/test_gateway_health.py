@@ -19,6 +19,7 @@ WELL = Facts(
     kafka_delivers=True,
     spool_bytes=100,
     spool_max_bytes=1_000,
+    spool_is_full=False,
     spool_events_waiting=0,
     spool_age_seconds=0.0,
     still_seconds=0.0,
@@ -53,8 +54,8 @@ def test_a_spool_that_stands_still_is_not_healthy_but_takes_calls() -> None:
     [
         (replace(WELL, alive=False), "thread"),
         (replace(WELL, keys_known=False, waits_for="refused"), "knows no key yet: refused."),
-        (replace(WELL, spool_bytes=1_000), "new calls are refused"),
-        (replace(WELL, spool_bytes=1_000, when_spool_full="shed"), "without a record"),
+        (replace(WELL, spool_is_full=True), "new calls are refused"),
+        (replace(WELL, spool_is_full=True, when_spool_full="shed"), "without a record"),
     ],
 )
 def test_who_takes_no_calls_is_neither(facts: Facts, says: str) -> None:

@@ -196,3 +196,18 @@ def test_a_refused_write_leaves_no_half_frame(tmp_path: Path) -> None:
     assert [f.kind for f in event.frames] == [Kind.BEGIN, Kind.END]
     assert adopted.num_torn == 0
     adopted.close()
+
+
+def test_it_is_full_while_what_it_refused_finds_no_room(tmp_path: Path) -> None:
+    """A call of the usual size is refused long before the last byte is taken."""
+    spool = make_spool(tmp_path)
+    spool.begin(Kind.RECORD, b"0" * 16, b"x" * (MIB - 10_000))
+    assert not spool.is_full
+    with pytest.raises(SpoolFullError):
+        spool.begin(Kind.RECORD, b"1" * 16, b"x" * 16_000)
+    assert spool.is_full
+    spool.begin(Kind.RECORD, b"2" * 16, b"x" * 1_000)  # a small one still fits
+    assert spool.is_full
+    spool.trimmed(MIB // 2)
+    assert not spool.is_full
+    spool.close()
