@@ -234,7 +234,7 @@ def remember(memory: Memory, verdict: Verdict) -> Memory:
     """The memory of a trajectory once the verdict on one of its samples is final."""
     sample, candidate = verdict.sample, verdict.candidate
     leaf = leaf_of(sample)
-    memory = memory.decided(sample.sample_id, leaf)
+    memory = memory.decided(sample.sample_id)
     if candidate is None or verdict.batch_id is None:
         return memory
     if candidate.is_retraction or sample.reward is None:

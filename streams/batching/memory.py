@@ -1,8 +1,9 @@
 """What batching remembers of a trajectory: branches, revisions, and who trains which step.
 
 A branch is named by its last step. The first sample of a branch trains the steps that no other
-branch trains; a later one of the same branch is its next revision and trains the same steps. Ids
-are kept as short digests: of two that collide, one is taken for known, and none is trained twice.
+branch trains; a later one of the same branch is its next revision and trains the same steps. What
+was not sent to the trainer is no revision. Ids are kept as short digests: of two that collide, one
+is taken for known, and none is trained twice.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ _HEADER = struct.Struct(">BIq")
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One branch: how many samples of it were decided, and the last one that was trained."""
+    """One branch: how often the trainer was told of it, and the last sample that it was sent."""
 
     revision: int = 0
     sample_id: str | None = None
@@ -49,21 +50,16 @@ class Memory:
         mine = digest(leaf)
         return {s for s in step_ids if self.owners.get(digest(s), mine) != mine}
 
-    def decided(self, sample_id: str, leaf: str) -> "Memory":
+    def decided(self, sample_id: str) -> "Memory":
         """One sample more was decided, whatever became of it."""
-        branch = self.branch(leaf)
-        return replace(
-            self,
-            seen=(*self.seen, digest(sample_id))[-MAX_SEEN:],
-            branches={**self.branches, digest(leaf): replace(branch, revision=branch.revision + 1)},
-        )
+        return replace(self, seen=(*self.seen, digest(sample_id))[-MAX_SEEN:])
 
     def trained(
         self, leaf: str, step_ids: Sequence[str], sample_id: str, reward: float | None, policy: str
     ) -> "Memory":
         """The branch was trained on that sample; these steps are its own."""
         mine = digest(leaf)
-        branch = replace(self.branch(leaf), sample_id=sample_id, reward=reward, policy=policy)
+        branch = Branch(self.branch(leaf).revision + 1, sample_id, reward, policy)
         return replace(
             self,
             branches={**self.branches, mine: branch},
@@ -73,6 +69,7 @@ class Memory:
     def retracted(self, leaf: str) -> "Memory":
         """The reward of the branch no longer holds, and whoever learned from it was told."""
         branch = replace(self.branch(leaf), sample_id=None, reward=None)
+        branch = replace(branch, revision=branch.revision + 1)
         return replace(self, branches={**self.branches, digest(leaf): branch})
 
 

@@ -64,7 +64,7 @@ def _train(branches: list[list[Step]], memory: Memory) -> tuple[list[Candidate],
         if isinstance(found, Refusal):
             continue
         candidates.append(found)
-        memory = memory.decided(sample.sample_id, found.leaf).trained(
+        memory = memory.decided(sample.sample_id).trained(
             found.leaf, found.step_ids, sample.sample_id, sample.reward, found.policy
         )
     return candidates, memory

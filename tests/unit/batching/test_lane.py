@@ -286,7 +286,8 @@ def test_a_correction_of_a_sample_that_still_waits_takes_its_place(world: World)
     world.pass_time()
     assert world.decided(first) == [(Decision.DROPPED, "superseded")]
     [sequence] = world.batches[0].sequences
-    assert (sequence.sample_id, sequence.replaces) == (second.sample_id, None)
+    assert (sequence.sample_id, sequence.revision) == (second.sample_id, 1)
+    assert sequence.replaces is None
 
 
 def _places(sample: Sample) -> list[tuple[int, int]]:
