@@ -70,7 +70,7 @@ class Watch:
                 return False
             is_live = self._following.is_caught_up
             received = self._following.poll(_POLL_SECONDS)
-            reading = Reading(datetime.now(UTC), time.monotonic(), is_live)
+            reading = Reading(datetime.now(UTC), self._following.clock(), is_live)
             for record in received:
                 self.state.take(record, reading)
         return True
@@ -129,7 +129,7 @@ class Watch:
 
     def workers(self, policy: str, ring: str | None = None) -> list[WorkerView]:
         """The workers of a policy that are there, by id; those of one ring where it is given."""
-        as_of = self._following.as_of or time.monotonic()
+        as_of = self._following.as_of or self._following.clock()
         roster = self.state.roster
         return [
             self._view(worker_id, beat, ring, roster.age_seconds(worker_id, as_of))

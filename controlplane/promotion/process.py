@@ -8,7 +8,6 @@ Kafka, when it is away           a pause of 1 s, then everything is read anew
 """
 
 import threading
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -85,26 +84,31 @@ class Promotion:
                     self._on_ready()
                 if state.epoch > rules.epoch:  # fencing itself is told only to who writes
                     raise FencedError(topics.PROMOTION)
-                self._decide(state, following.as_of, rules, transactions)
+                self._decide(state, following, rules, transactions)
         finally:
             following.close()
 
     def _read(self, state: State, following: Following) -> None:
         is_live = following.is_caught_up
         received = following.poll(_POLL_SECONDS)
-        reading = Reading(self._now(), time.monotonic(), is_live)
+        reading = Reading(self._now(), following.clock(), is_live)
         for record in received:
             state.take(record, reading)
 
-    def _decide(self, state: State, as_of: float, rules: Rules, transactions: Transactions) -> None:
-        while change := next_change(state, Moment(self._now(), as_of), rules):
-            self._write(state, change, transactions)
+    def _decide(
+        self, state: State, following: Following, rules: Rules, transactions: Transactions
+    ) -> None:
+        moment = Moment(self._now(), following.as_of or 0.0)
+        while change := next_change(state, moment, rules):
+            self._write(state, change, transactions, following.clock())
 
-    def _write(self, state: State, change: Change, transactions: Transactions) -> None:
+    def _write(
+        self, state: State, change: Change, transactions: Transactions, read_at: float
+    ) -> None:
         """Write both records or none, and know them at once: reading them back takes time."""
         records = [_record(event) for event in (change.assignment, change.answer) if event]
         deliveries = transact(transactions, records)
-        reading = Reading(self._now(), time.monotonic(), is_live=True)
+        reading = Reading(self._now(), read_at, is_live=True)
         for record, delivery in zip(records, deliveries, strict=True):
             at = record.topic, delivery.partition, delivery.offset
             state.take(Received(*at, record.key, record.value), reading)

@@ -1,7 +1,6 @@
 """Keeps the routes of one ring up to date in the background."""
 
 import threading
-import time
 from datetime import UTC, datetime
 
 import structlog
@@ -14,7 +13,8 @@ from schemas.roster import Reading
 
 _log = structlog.get_logger("routing")
 
-_POLL_SECONDS = 0.05
+#: A record ends the wait at once.
+_POLL_SECONDS = 0.25
 _RETRY_SECONDS = 1.0
 
 
@@ -55,19 +55,26 @@ class RouteFollower:
                 self._stopping.wait(_RETRY_SECONDS)
 
     def _follow(self) -> None:
-        """Build a table of its own; the routes before it count until it is whole."""
+        """Build a table of its own; the routes before it count until it is whole.
+
+        Whoever is in them gets the time to say again that it is there: while we could not read,
+        it may not have been able to write.
+        """
+        known = self.routes.worker_ids
         following = Following(self._bus, TOPICS)
         table = Table(self._policy, self._ring)
+        published_as_of: float | None = None
         try:
             while not self._stopping.is_set():
                 is_live = following.is_caught_up
                 received = following.poll(_POLL_SECONDS)
-                reading = Reading(datetime.now(UTC), time.monotonic(), is_live)
                 for record in received:
-                    table.take(record, reading)
-                if following.as_of is not None:
+                    heard = is_live or (record.key or b"").decode("utf-8", "replace") in known
+                    table.take(record, Reading(datetime.now(UTC), following.clock(), heard))
+                if following.as_of is not None and (received or following.as_of != published_as_of):
                     self._publish(table.routes(following.as_of))
-                    self.waits_for = following.waits_for
+                    published_as_of = following.as_of
+                self.waits_for = following.waits_for
         finally:
             following.close()
 

@@ -53,9 +53,9 @@ class Routes:
     canary_root: str = ""
 
     @property
-    def num_workers(self) -> int:
-        """Workers that may get calls."""
-        return sum(map(len, self.stable))
+    def worker_ids(self) -> frozenset[str]:
+        """The workers that may get calls."""
+        return frozenset(worker.worker_id for tier in self.stable for worker in tier)
 
     def candidates(self, key: bytes, call: bytes) -> list[Worker]:
         """All workers for a call, the best first. The same `call` gets the same ones.

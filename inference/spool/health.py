@@ -72,7 +72,7 @@ def look(
         waits_for=publisher.waits_for or keys.waits_for or (routes.waits_for if routes else ""),
         when_spool_full=gateway.when_spool_full,
         routes_known=routes.is_ready if routes else None,
-        routable_workers=routes.routes.num_workers if routes else None,
+        routable_workers=len(routes.routes.worker_ids) if routes else None,
     )
 
 

@@ -14,6 +14,8 @@ from schemas.errors import ConfigError, TransientError
 
 #: Silence after which the broker is asked whether there is anything to read at all.
 CONFIRM_SECONDS = 2.0
+#: An answer that takes longer is that of a broker that was away.
+_SLOW_SECONDS = 1.0
 _MAX_RECORDS = 500
 
 
@@ -41,15 +43,23 @@ class Following:
         self._heard_at = monotonic()
         #: Whether the present end of every topic has been reached once.
         self.is_caught_up = False
-        #: Monotonic time; None before the end was reached for the first time.
+        self._lost_seconds = 0.0
+        self._is_away = False
+        #: On `clock`; None before the end was reached for the first time.
         self.as_of: float | None = None
         #: Why the broker's word is missing, empty where it is not.
         self.waits_for = ""
 
+    def clock(self) -> float:
+        """Seconds, the time not counted in which the broker was away: nobody could say anything."""
+        return self._monotonic() - self._lost_seconds
+
     def poll(self, timeout_seconds: float) -> list[Received]:
         """What came, in order within a topic. TransientError for topics that cannot be read."""
         received = self._poll(timeout_seconds)
-        now = self._monotonic()
+        if received:
+            self._came_back()
+        now = self.clock()
         if received:
             self._heard_at = now
         if not self._consumer.at_end():
@@ -62,18 +72,27 @@ class Following:
 
     def _confirm(self, timeout_seconds: float) -> list[Received]:
         """Ask the broker; where it answers and still nothing comes, nothing was written."""
-        asked_at = self._monotonic()
+        asked_at = self.clock()
         try:
             self._admin.extents(self._topics)
         except TransientError as error:
-            self.waits_for = str(error)
+            self._is_away, self.waits_for = True, str(error)
+            self._heard_at = self.clock()
             return []
-        finally:
-            self._heard_at = self._monotonic()
+        if self.clock() - asked_at > _SLOW_SECONDS:
+            self._is_away = True
+        self._came_back()
+        self._heard_at = self.clock()
         received = self._poll(timeout_seconds)
         if self._consumer.at_end():
-            self.as_of, self.waits_for = asked_at, ""
+            self.as_of, self.waits_for = min(asked_at, self.clock()), ""
         return received
+
+    def _came_back(self) -> None:
+        """Go on with the clock where everything was known last."""
+        if self._is_away and self.as_of is not None:
+            self._lost_seconds += self.clock() - self.as_of
+        self._is_away = False
 
     def _poll(self, timeout_seconds: float) -> list[Received]:
         """The first record as soon as it comes: a poll for many waits until there are so many."""

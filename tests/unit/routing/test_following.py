@@ -1,6 +1,6 @@
 """Silence is told from an outage: while Kafka is away nobody is taken for gone."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -18,6 +18,9 @@ class MovableBus(MemoryBus):
     is_away = False
     num_questions = 0
 
+    #: What happens while it thinks.
+    on_question: Callable[[], object] = staticmethod(lambda: None)
+
     def admin(self) -> "MovableAdmin":
         return MovableAdmin(self)
 
@@ -29,6 +32,7 @@ class MovableAdmin(MemoryAdmin):
 
     def extents(self, topics: Sequence[str]) -> dict[Position, tuple[int, int]]:
         self._movable.num_questions += 1
+        self._movable.on_question()
         if self._movable.is_away:
             raise TransientError("Kafka: away")
         return super().extents(topics)
@@ -80,7 +84,37 @@ def test_it_stands_still_while_kafka_is_away_and_asks_seldom(bus: MovableBus) ->
         assert following.poll(0.0) == []
     assert (following.as_of, following.waits_for) == (100.0, "Kafka: away")
     assert bus.num_questions - asked <= 5
+    # Nobody could say anything meanwhile: it goes on where everything was known last.
     bus.is_away = False
     time.seconds += CONFIRM_SECONDS + 0.1
     following.poll(0.0)
-    assert (following.as_of, following.waits_for) == (time.seconds, "")
+    assert (following.as_of, following.waits_for) == (100.0, "")
+    assert following.clock() == 100.0
+    time.seconds += CONFIRM_SECONDS + 0.1
+    following.poll(0.0)
+    assert following.as_of == following.clock() == pytest.approx(102.1)
+    write(bus, [beat("a", 1)])
+    time.seconds += 1.0
+    assert following.poll(0.0)
+    assert following.as_of == following.clock() == pytest.approx(103.1)
+
+
+def test_a_broker_that_answers_late_was_away(bus: MovableBus) -> None:
+    time = Time()
+    following = Following(bus, [topics.WORKERS], time)
+    following.poll(0.0)
+    bus.on_question = lambda: setattr(time, "seconds", time.seconds + 9.0)
+    time.seconds += CONFIRM_SECONDS + 0.1
+    following.poll(0.0)
+    assert following.as_of == following.clock() == 100.0
+
+
+def test_silence_is_known_once_the_broker_says_so(bus: MovableBus) -> None:
+    time = Time()
+    following = Following(bus, [topics.WORKERS], time)
+    following.poll(0.0)
+    for _ in range(200):
+        time.seconds += 0.1
+        following.poll(0.0)
+    assert following.as_of is not None
+    assert following.as_of > 115.0
