@@ -38,23 +38,24 @@ class EngineClient:
 
     def digests(self, names: Sequence[str] | None = None) -> dict[str, bytes]:
         """XXH3-128 of the engine's own tensors, of these or of all."""
-        chosen = json.dumps(None if names is None else sorted(names))
-        (answer,) = self._rpc("headrace_digests", [chosen])
-        return {name: bytes.fromhex(digest) for name, digest in answer.items()}
+        (answer,) = self._rpc("headrace_digests", [_listed(names)])
+        return _digests(answer)
 
     def progress(self) -> dict[str, int]:
         """Request → tokens produced so far."""
         (answer,) = self._rpc("headrace_progress", [])
         return dict(answer)
 
-    def write(self, patch: Path, fail_after: int | None = None) -> None:
-        """Let it write a patch file in place."""
-        info: dict[str, Any] = {"path": str(patch)}
-        if fail_after is not None:
-            info["fail_after"] = fail_after
-        self._ask("POST", "/start_weight_update")
-        self._ask("POST", "/update_weights", {"update_info": info})
-        self._ask("POST", "/finish_weight_update", {})
+    def write(
+        self, patch: Path, names: Sequence[str] | None, fail_after: int | None = None
+    ) -> dict[str, bytes]:
+        """Let it write a patch file in place; digests of these tensors afterwards, or of all.
+
+        One request, since each one lengthens the pause. `fail_after` tensors it fails, for tests.
+        """
+        info = {"path": str(patch), "fail_after": fail_after}
+        (answer,) = self._rpc("headrace_update", [json.dumps(info), _listed(names)])
+        return _digests(answer)
 
     def hold(self, seconds: float, *, drain: bool = True) -> bool:
         """Let no request in and wait for those inside; False, and no hold, when it takes longer.
@@ -114,3 +115,11 @@ class EngineClient:
         if response.status != _HTTP_OK:
             raise EngineError(f"{path} was answered {response.status}")
         return dict(json.loads(content)) if content else {}
+
+
+def _listed(names: Sequence[str] | None) -> str:
+    return json.dumps(None if names is None else sorted(names))
+
+
+def _digests(answer: Mapping[str, str]) -> dict[str, bytes]:
+    return {name: bytes.fromhex(digest) for name, digest in answer.items()}

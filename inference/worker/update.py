@@ -67,7 +67,7 @@ class Engine(Protocol):
 
     def drop_cache(self, *, running: bool) -> bool: ...
 
-    def write(self, patch: Path) -> None: ...
+    def write(self, patch: Path, names: Sequence[str] | None) -> dict[str, bytes]: ...
 
     def digests(self, names: Sequence[str] | None = None) -> dict[str, bytes]: ...
 
@@ -115,8 +115,8 @@ class Updater:
         patch_file.write(self._file, _values(patch))
         with self._stopped():
             try:
-                self._engine.write(self._file)
-                self._prove(patch, shadow)
+                names = self._sample(patch, shadow)
+                _require_same(names, self._engine.write(self._file, names), shadow)
                 self._move_label(label)
             except EngineError:
                 self._take_back(patch, before, Fault.ENGINE_FAILED)
@@ -135,36 +135,38 @@ class Updater:
                 raise EngineLostError(Fault.ENGINE_FAILED) from None
         return Timing(1000 * (self._clock() - self._resting_since))
 
-    def refuse_all(self, why: str) -> None:
-        """Let the engine answer nothing any more."""
-        self._engine.label(asdict(Label(refusal=why)))
-
     @contextmanager
     def _stopped(self) -> Iterator[None]:
-        """No request computes inside. UpdateFailedError when the engine does not come to rest."""
+        """No request computes inside. UpdateFailedError when the engine does not come to rest.
+
+        Unless it is known what the weights are, those who wait are refused, and those who stand
+        still go on no more.
+        """
         try:
             if not self._engine.hold(self._wait_seconds, drain=self._mode == "wait"):
                 raise UpdateFailedError(Fault.ENGINE_BUSY)
             self._resting_since = self._clock()
+            is_known = False
             try:
                 if self._mode == "keep":
                     self._engine.pause()
                 self._empty_cache()
                 yield
-            except EngineLostError:
-                self.refuse_all("the worker starts its engine anew")
+                is_known = True
+            except UpdateFailedError:
+                is_known = True
                 raise
             finally:
-                self._let_go()
+                self._let_go(is_known=is_known)
         except EngineError:
             raise EngineLostError(Fault.ENGINE_FAILED) from None
 
-    def _let_go(self) -> None:
-        try:
-            if self._mode == "keep":
-                self._engine.resume()
-        finally:
-            self._engine.release()
+    def _let_go(self, *, is_known: bool) -> None:
+        if not is_known:
+            self._engine.label(asdict(Label(refusal="the worker starts its engine anew")))
+        elif self._mode == "keep":
+            self._engine.resume()
+        self._engine.release()
 
     def _empty_cache(self) -> None:
         """What was computed with other weights must answer nobody. It also proves that all rest."""
@@ -173,12 +175,6 @@ class Updater:
             if self._clock() > deadline:
                 raise UpdateFailedError(Fault.ENGINE_BUSY)
             time.sleep(_POLL_SECONDS)
-
-    def _prove(self, patch: Patch, shadow: Shadow) -> None:
-        names = self._sample(patch, shadow)
-        found = self._engine.digests(names)
-        if any(found.get(name) != shadow.digests[name] for name in names):
-            raise DiffersError
 
     def _sample(self, patch: Patch, shadow: Shadow) -> list[str]:
         """Changed tensors, and a few others, as many as may be looked at in a pause."""
@@ -206,8 +202,7 @@ class Updater:
         """Write the old values, whatever of the new ones is there, and prove every tensor."""
         try:
             patch_file.write(self._file, _values(patch.inverse()))
-            self._engine.write(self._file)
-            is_back = self._engine.digests() == dict(before)
+            is_back = self._engine.write(self._file, None) == dict(before)
             # The engine may have moved its label although the answer to that did not come.
             self._engine.label(asdict(self._label), self._progress())
         except EngineError:
@@ -219,6 +214,11 @@ class Updater:
 
 class DiffersError(Exception):
     """A tensor of the engine is not what the shadow has."""
+
+
+def _require_same(names: Sequence[str], found: Mapping[str, bytes], shadow: Shadow) -> None:
+    if any(found.get(name) != shadow.digests[name] for name in names):
+        raise DiffersError
 
 
 def _values(patch: Patch) -> dict[str, Values]:

@@ -81,6 +81,9 @@ class Readback:
 
     weight_transfer_engine: Any
     model_runner: Any
+    start_weight_update: Any
+    update_weights: Any
+    finish_weight_update: Any
 
     def headrace_bind(self, path: str) -> dict[str, str]:
         """Look the checkpoint's tensors up in the model; {} or what is wrong as `error`."""
@@ -91,6 +94,13 @@ class Readback:
         except ValueError as error:
             return {"error": str(error)}
         return {}
+
+    def headrace_update(self, info: str, names: str) -> dict[str, str]:
+        """vLLM's own sequence of an update, and the digests after it."""
+        self.start_weight_update()
+        self.update_weights(json.loads(info))
+        self.finish_weight_update()
+        return self.headrace_digests(names)
 
     def headrace_digests(self, names: str) -> dict[str, str]:
         """XXH3-128 of the tensors in the JSON list `names`, or of all for `null`."""

@@ -2,7 +2,7 @@
 
 import threading
 import urllib.error
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,8 +88,8 @@ def test_an_error_in_the_middle_is_undone(bench: Bench, monkeypatch: pytest.Monk
     write = EngineClient.write
     failing = iter([7])
 
-    def half(self: EngineClient, patch: Path) -> None:
-        write(self, patch, fail_after=next(failing, None))
+    def half(self: EngineClient, patch: Path, names: Sequence[str] | None) -> dict[str, bytes]:
+        return write(self, patch, names, fail_after=next(failing, None))
 
     monkeypatch.setattr(EngineClient, "write", half)
     with pytest.raises(UpdateFailedError) as caught:
@@ -106,7 +106,7 @@ def test_a_torn_patch_is_refused_before_anything_is_written(bench: Bench) -> Non
     whole = (bench.folder / "patch").read_bytes()
     torn.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(EngineError):
-        bench.engine.client.write(torn)
+        bench.engine.client.write(torn, None)
     bench.require_equal()
 
 

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -278,8 +278,8 @@ def test_an_engine_error_in_the_middle_is_undone(
     write = EngineClient.write
     failing = iter([11])
 
-    def half(self: EngineClient, patch: Path) -> None:
-        write(self, patch, fail_after=next(failing, None))
+    def half(self: EngineClient, patch: Path, names: Sequence[str] | None) -> dict[str, bytes]:
+        return write(self, patch, names, fail_after=next(failing, None))
 
     monkeypatch.setattr(EngineClient, "write", half)
     good = scene.publish()

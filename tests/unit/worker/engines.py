@@ -119,7 +119,7 @@ class NumpyEngine:
         self._require_alive()
         return True
 
-    def write(self, patch: Path) -> None:
+    def write(self, patch: Path, names: Sequence[str] | None) -> dict[str, bytes]:
         self._require_alive()
         assert self.is_paused or not self.is_open, "weights are written while requests run"
         changes = patch_file.read(patch)
@@ -132,6 +132,7 @@ class NumpyEngine:
         if self.flips:
             self.flips = False
             self._flat["model.norm.weight"][0] ^= 1
+        return self.digests(names)
 
     def digests(self, names: Sequence[str] | None = None) -> dict[str, bytes]:
         self._require_alive()
