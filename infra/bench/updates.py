@@ -236,7 +236,7 @@ def _loaders(bed: Bed, python: Path, model: Path) -> list[str]:
         patch = copy.apply(copy.diff(new)[0])
         changes = {n: Values(c.positions, c.new) for n, c in patch.changes.items()}
         patch_file.write(folder / "patch", changes)
-        command = [str(python), "-m", "infra.bench.loaders", str(model), str(folder / "patch"),
+        command = [str(python), "-m", "inference.worker.engine.comparison", str(model), str(folder / "patch"),
                    str(folder / "layout.json")]  # fmt: skip
         root = Path(__file__).resolve().parents[2]
         environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1",
