@@ -236,8 +236,8 @@ def _loaders(bed: Bed, python: Path, model: Path) -> list[str]:
         patch = copy.apply(copy.diff(new)[0])
         changes = {n: Values(c.positions, c.new) for n, c in patch.changes.items()}
         patch_file.write(folder / "patch", changes)
-        command = [str(python), "-m", "inference.worker.engine.comparison", str(model), str(folder / "patch"),
-                   str(folder / "layout.json")]  # fmt: skip
+        command = [str(python), "-m", "inference.worker.engine.comparison", str(model)]
+        command += [str(folder / "patch"), str(folder / "layout.json")]
         root = Path(__file__).resolve().parents[2]
         environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1",
                        "VLLM_LOGGING_LEVEL": "ERROR"}  # fmt: skip

@@ -1,7 +1,8 @@
 """Writing a step into vLLM's model: in place, and with vLLM's own loader of patches.
 
-Runs in the engine's environment: `python -m inference.worker.engine.comparison MODEL PATCH LAYOUT`. Prints JSON:
-milliseconds of each way, round by round. Both write the same values, so repeating them is harmless.
+Runs in the engine's environment, as `python -m inference.worker.engine.comparison MODEL PATCH
+LAYOUT`. Prints JSON: milliseconds of each way, round by round. Both write the same values, so
+repeating them is harmless.
 """
 
 import json
