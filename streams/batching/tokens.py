@@ -72,11 +72,10 @@ def has_tokens(step: Step) -> bool:
 
 
 def has_logprobs(step: Step) -> bool:
-    """Whether every sampled token has a log-probability that is a number."""
+    """Whether every sampled token has a log-probability that can be one."""
     result = step.action_and_result
-    return len(result.logprobs) == len(result.token_ids) and all(
-        map(math.isfinite, result.logprobs)
-    )
+    are_whole = len(result.logprobs) == len(result.token_ids)
+    return are_whole and all(-math.inf < logprob <= MAX_LOGPROB for logprob in result.logprobs)
 
 
 def sequences(steps: Sequence[Step], trained_ids: Set[str]) -> list[Tokens]:
