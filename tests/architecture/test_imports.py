@@ -33,6 +33,11 @@ def test_the_floor_and_the_gateway_pull_in_nothing_heavy(package: str) -> None:
     assert loaded_by(modules(package), HEAVY) == set()
 
 
+def test_the_gateway_routes_without_numpy() -> None:
+    """It knows versions by their roots alone."""
+    assert loaded_by(modules("inference.gateway"), ("numpy", "xxhash")) == set()
+
+
 def test_the_check_would_notice() -> None:
     assert loaded_by(["clickhouse_connect"], HEAVY) == {"clickhouse_connect"}
 
