@@ -141,8 +141,9 @@ def judge(ledger: Ledger, evidence: Evidence, kills: Sequence[tuple[float, str]]
         steps_of_failed=_num_others(ledger, evidence),
         cut_off_though_complete=sum(row["outcome"] != "complete" for row in found),
         lineage_gaps=sum(_has_lineage_gap(row) for row in evidence.steps),
-        lost_after=Counter(last_kill(call, kills) for call in lost),
-        duplicated_after=Counter(last_kill(call, kills) for call in doubled),
+        # no Counter: asdict makes pairs of its items
+        lost_after=dict(Counter(last_kill(call, kills) for call in lost)),
+        duplicated_after=dict(Counter(last_kill(call, kills) for call in doubled)),
     )
 
 

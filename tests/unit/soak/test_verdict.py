@@ -1,6 +1,7 @@
 """The judge of the crash matrix sees what it is there to see."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from typing import Any
 
 from infra.demo.stage import TENANT
@@ -46,6 +47,8 @@ def test_a_lost_call_is_seen_and_blamed_on_the_kill_before_it() -> None:
     kills = [(5.0, "sink"), (11.0, "kafka")]
     verdict = judge(LEDGER, replace(RIGHT, steps=[step(3)]), kills)
     assert (verdict.lost, verdict.lost_after, verdict.is_right) == (1, {"sink": 1}, False)
+    # a verdict that finds something is written down like any other
+    assert json.loads(json.dumps(asdict(verdict)))["lost_after"] == {"sink": 1}
 
 
 def test_a_call_that_is_there_twice_is_seen() -> None:
