@@ -171,6 +171,8 @@ def _print_ready(state: "StackState", *, detached: bool) -> None:
     typer.echo(f"  gateway     {state.urls['gateway']}   (the base URL to give to an agent)")
     typer.echo(f"  kafka       {state.urls['kafka']}")
     typer.echo(f"  clickhouse  {state.urls['clickhouse']}   user headrace, password in {password}")
+    if model := state.urls.get("model"):
+        typer.echo(f"  model       {model}   (the name to ask the gateway for)")
     typer.echo(f"  data, logs  {state.data_dir}")
     typer.echo(f"  stop        {stop}")
     if replay := sentence(Path(state.data_dir), option):
@@ -178,6 +180,10 @@ def _print_ready(state: "StackState", *, detached: bool) -> None:
     typer.echo("\nTry next:")
     for command in ("status", "keys create", "topics", 'query "SELECT count() FROM steps"'):
         typer.echo(f"  headrace {command}{option}")
+    if model:
+        body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
+        typer.echo(f"  curl {state.urls['gateway']}/chat/completions -H 'x-headrace-key: <key>' \\")
+        typer.echo(f"    -H 'content-type: application/json' -d '{body}'")
 
 
 def _print_new(file: Path, start: int, width: int) -> int:
