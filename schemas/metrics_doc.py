@@ -33,7 +33,8 @@ LABELS = {
     "`gateway_crashed`",
     "partition": "number of the partition",
     "path": "path of the API, `other` for one that is not known",
-    "reason": "why, from the closed list in `schemas/errors.py`; of the trainer, in docs/learning.md",
+    "reason": "why, from the closed list in `schemas/errors.py`; of the trainer, in "
+    "docs/learning.md",
     "result": "what became of it: records `handled`, `dead_lettered`, `quarantined`; spool "
     "`delivered`, `retried`, `dead_lettered`, `torn`; cache `hit`, `miss`, `evicted`",
     "table": "name of the relation",

@@ -169,7 +169,8 @@ class BatchingSettings(Section):
     that the trainer has not used, as its manifests say; it has to be more than the trainer gathers
     for one version. `max_waiting` samples wait at most, then no more are read.
 
-    A reward of `success_reward` or more is a success. `retrain` trains what a replay makes again.
+    A reward of `success_reward` or more is a success. With `retrain`, samples that a replay makes
+    again are trained where nothing was decided of them before.
     """
 
     batch_sequences: int = Field(32, ge=1)

@@ -60,7 +60,8 @@ def topic_states(admin: "Admin") -> list[TopicState]:
     existing = admin.topics()
     registry = list(topics.all_topics())
     names = [topic.name for topic in registry]
-    committed = {group: admin.committed(group, names) for group in topics.GROUPS}
+    groups = (*topics.GROUPS, *topics.LEARNING_GROUPS)
+    committed = {group: admin.committed(group, names) for group in groups}
     with ThreadPoolExecutor(_NUM_QUESTIONS_AT_ONCE) as pool:
         marks = list(
             pool.map(

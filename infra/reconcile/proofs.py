@@ -3,6 +3,7 @@
 clean topics, dead letters, audit, quarantine   a row with its coordinates, else a row with its id
                                                 in a version that counts as much or more
 raw.events.v1                                   a row, else a clean event, with its coordinates
+training.samples.v1, read by batching           a decision about the sample, else nothing
 raw.unresolved.v1                               a reward of its id in its revision or a later one
 read into state only                            nothing; the group's own committed offset is trusted
 
@@ -64,10 +65,7 @@ _MADE_FROM_RAW = (topics.ENDS, topics.RAW_UNRESOLVED, topics.REWARDS, topics.STE
 
 def prove(sources: Sources, ledger: Ledger, topic: str, group: str, known: Known) -> None:
     """Mark every offset of the ledger for which there is evidence."""
-    if group == topics.SINK:
-        _by_row(sources, ledger, topic)
-    elif topic == topics.RAW_EVENTS:
-        _by_raw_row(sources, ledger)
+    _by_stored(sources, ledger, topic, group)
     _by_dead_letter(sources, ledger, topic, group)
     if topic == topics.RAW_EVENTS:
         _by_quarantine(sources, ledger)
@@ -84,6 +82,15 @@ def prove(sources: Sources, ledger: Ledger, topic: str, group: str, known: Known
         ledger.mark_rest(Kind.IN_STATE)
 
 
+def _by_stored(sources: Sources, ledger: Ledger, topic: str, group: str) -> None:
+    if group == topics.SINK:
+        _by_row(sources, ledger, topic)
+    elif topic == topics.RAW_EVENTS:
+        _by_raw_row(sources, ledger)
+    elif group == topics.BATCHING:
+        _by_decision(sources, ledger)
+
+
 def _by_row(sources: Sources, ledger: Ledger, topic: str) -> None:
     for table in _tables_of(topic):
         sql = (
@@ -95,6 +102,18 @@ def _by_row(sources: Sources, ledger: Ledger, topic: str) -> None:
 
 def _tables_of(topic: str) -> tuple[tables.Table, ...]:
     return TABLE_OF[topic], *_TABLES_BESIDE.get(topic, ())
+
+
+def _by_decision(sources: Sources, ledger: Ledger) -> None:
+    """Samples that were decided. Of those without a row yet the group's commit is trusted."""
+    samples, decisions = tables.SAMPLES.log, tables.SAMPLE_DECISIONS.log
+    sql = (
+        f"SELECT kafka_partition, kafka_offset FROM {samples} "  # noqa: S608 - our names
+        f"WHERE kafka_topic = '{topics.SAMPLES}' "
+        "AND kafka_offset >= {low} AND kafka_offset < {high} "
+        f"AND (tenant_id, sample_id) IN (SELECT tenant_id, sample_id FROM {decisions})"
+    )
+    mark_rows(sources, ledger, Kind.STORED, sql)
 
 
 def _by_raw_row(sources: Sources, ledger: Ledger) -> None:

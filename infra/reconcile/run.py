@@ -24,6 +24,9 @@ from schemas.log_gaps import LogGap
 
 #: Ticks say that time passes and nothing else.
 _LEFT_OUT = (topics.TICKS,)
+#: Groups that are asked after only where they have run.
+_LEARNING_INPUTS = {topics.BATCHING: (topics.SAMPLES,)}
+_ORDER = (*topics.GROUPS, *topics.LEARNING_GROUPS)
 _FEED_JOINS = (topics.STEPS, topics.SUMMARIES)
 Progress = Callable[[str], None]
 
@@ -44,14 +47,21 @@ def reconcile(
         raise ConfigError(f"{only} is read by no processor. Name one of {', '.join(names)}.")
     with open_bus(data_dir) as (_, bus, admin), open_reader(data_dir) as store:
         sources = Sources(bus, admin, store)
-        committed = committed_offsets(admin, INPUTS)
+        learning = committed_offsets(admin, _LEARNING_INPUTS)
+        readings += [
+            (topic, group)
+            for group, names in _LEARNING_INPUTS.items()
+            for topic in names
+            if learning[group] and only in (None, topic)
+        ]
+        committed = committed_offsets(admin, INPUTS) | learning
         marks = {topic: admin.watermarks(topic) for topic, _ in readings}
         known = read_known(sources)
         lines: list[Line] = []
         for topic, group in readings:
             progress(topic)
             lines += account(sources, topic, group, marks[topic], committed[group], known)
-        lines.sort(key=lambda line: (list(topics.GROUPS).index(line.group), line.topic))
+        lines.sort(key=lambda line: (_ORDER.index(line.group), line.topic))
         return Report(tuple(lines), _joins(sources, lines) if only is None else None)
 
 

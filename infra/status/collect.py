@@ -12,6 +12,7 @@ from infra.local.state import StackState, Status
 from infra.status.report import (
     INPUTS,
     KAFKA,
+    LEARNING_INPUTS,
     STORE,
     Lag,
     Part,
@@ -48,7 +49,9 @@ SELECT count() FROM quarantined_events WHERE quarantine_id NOT IN (
     SELECT subject FROM audit_events WHERE action IN ('quarantine.released', 'quarantine.dropped')
 )
 """
-_PROCESSORS = {group.rpartition(".")[2]: group for group in topics.GROUPS}
+_PROCESSORS = {
+    group.rpartition(".")[2]: group for group in (*topics.GROUPS, *topics.LEARNING_GROUPS)
+}
 
 
 def collect(
@@ -67,7 +70,7 @@ def collect(
     try:
         sample = look(admin)
         lags, sample = _lags(bus, admin, sample, sample_seconds)
-        groups = groups_of(sample, {group: admin.num_members(group) for group in INPUTS})
+        groups = groups_of(sample, {group: admin.num_members(group) for group in sample.standings})
         replays = _replays(bus, sample)
     except HeadraceError as error:
         where = settings.kafka.bootstrap_servers
@@ -85,7 +88,8 @@ def collect(
 
 def look(admin: Admin) -> Sample:
     """Where every group stands now."""
-    found = {group: standings(admin, group, names) for group, names in INPUTS.items()}
+    ran = {g: names for g, names in LEARNING_INPUTS.items() if admin.committed(g, names)}
+    found = {group: standings(admin, group, names) for group, names in (INPUTS | ran).items()}
     return Sample(datetime.now(UTC), found)
 
 

@@ -21,6 +21,8 @@ INPUTS = {
     )
     for group in topics.GROUPS
 }
+#: Groups that are asked after only where they have run.
+LEARNING_INPUTS = {topics.BATCHING: (topics.SAMPLES,)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +181,15 @@ def waits_of(
             sentences.append(f"{part.name}: {part.why}")
     sentences += [
         f"{group.group} has no worker while {group.behind:,} records wait for it. "
-        f"`headrace up` starts one, and so does `python -m {group.group}`."
+        f"`headrace up{_option(group.group)}` starts one, and so does `python -m {group.group}`."
         for group in groups
         if group.behind and not group.num_workers
     ]
     return tuple(sentences)
+
+
+def _option(group: str) -> str:
+    return " --with learning" if group in topics.LEARNING_GROUPS else ""
 
 
 def _spooled(parts: Sequence[Part]) -> str:
