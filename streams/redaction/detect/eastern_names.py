@@ -61,33 +61,30 @@ def find(text: str, lists: NameLists) -> Iterator[Span]:
 
 def _length(text: str, start: int, end: int, lists: NameLists) -> int:
     """Length of the name that begins at `start`; 0 if there is none."""
-    family = _family(text, start, end, lists)
-    if not family:
-        return 0
     has_left = _BEFORE.search(text[max(0, start - _MAX_BORDER) : start]) is not None
-    for size in (2, 1, 3):
-        stop = start + family + size
-        if stop > end:
-            continue
-        given = text[start + family : stop]
-        has_right = _AFTER.match(text[stop : stop + _MAX_BORDER]) is not None
-        if given in lists.east_given and (has_left or (has_right and size > 1)):
-            return family + size
-        if size < 3 and family < 3 and has_left and has_right and _may_be_given(given):
-            return family + size
+    for family in _families(text, start, end, lists):
+        for size in (2, 1, 3):
+            stop = start + family + size
+            if stop > end:
+                continue
+            given = text[start + family : stop]
+            has_right = _AFTER.match(text[stop : stop + _MAX_BORDER]) is not None
+            listed = given in lists.east_given and (has_left or (has_right and size > 1))
+            guessed = size < 3 and has_left and has_right and _may_be_given(given)
+            if listed or guessed:
+                return family + size
     return 0
 
 
-def _family(text: str, start: int, end: int, lists: NameLists) -> int:
-    if text[start : start + 2] in _DOUBLE_SURNAMES:
-        return 2
-    if text[start] in _SURNAMES:
-        return 1
-    for size in (3, 2, 1):
+def _families(text: str, start: int, end: int, lists: NameLists) -> Iterator[int]:
+    """Lengths of the family names that may begin at `start`, the longest first."""
+    for size in (3, 2):
         written = text[start : start + size]
-        if start + size < end and written in lists.east_family and not _HAN_1.fullmatch(written):
-            return size
-    return 0
+        if start + size < end and (written in lists.east_family or written in _DOUBLE_SURNAMES):
+            yield size
+    single = text[start]
+    if single in _SURNAMES or (single in lists.east_family and not _HAN_1.fullmatch(single)):
+        yield 1
 
 
 _HAN_1: Final = re.compile(r"[\u4e00-\u9fff]")
