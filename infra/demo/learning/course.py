@@ -125,7 +125,7 @@ class Classroom:
         async def one(task: Task) -> None:
             reply = await agent.answer(task.request)
             if reply is not None:
-                right = float(reply.text == task.answer)
+                right = float(reply.text.strip() == task.answer.strip())
                 found.append(Outcome(time.monotonic() - started, right))
 
         await _spread(iter(chosen[:half] + chosen[-half:]), one, plan.concurrency, lambda: False)

@@ -32,7 +32,7 @@ class Customers:
 
     def judge(self, task: Task, response_id: str, text: str) -> float:
         """1 for the right call, else 0; to be sent when it is time."""
-        reward = float(text == task.answer)
+        reward = float(text.strip() == task.answer.strip())
         item: dict[str, object] = {
             "target": {"response_id": response_id}, "name": "served", "value": reward,
             "task_key": task.key,

@@ -14,7 +14,7 @@ _ASKED = (
     ("track", re.compile(r"\b(where is|when will|still wait|anyone seen)\b")),
     ("repair", re.compile(r"\b(broken|does not work|fix|fault)\b")),
 )
-_THING = re.compile(r"\bthe (?P<first>[a-z]+) (?P<second>[a-z]+)\b")
+_THING = re.compile(r"\bthe (?!order\b)(?P<first>[a-z]+) (?P<second>[a-z]+)\b")
 
 
 def is_right(request: str, answer: str) -> bool:
