@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,18 @@ def test_a_model_brings_a_worker_and_a_gateway_that_routes_to_it() -> None:
         assert children[child].environment["HEADRACE_GATEWAY__RING"] == "blue"  # type: ignore[index]
         assert children[child].environment["HEADRACE_WORKER__POLICY"] == "mine"  # type: ignore[index]
     assert made["model"] == "small"
+
+
+def test_learning_brings_batching_and_a_trainer_of_the_served_policy() -> None:
+    learning = replace(SERVED, learns=True)
+    children = plan(learning, worker={"policy": "mine", "rings": ["blue"]})["children"]
+    assert {"worker", "batching", "trainer"} <= children.keys()  # type: ignore[attr-defined]
+    environment = children["trainer"].environment  # type: ignore[index]
+    assert environment["HEADRACE_TRAINER__MODEL"] == "/models/small"
+    assert environment["HEADRACE_TRAINER__PYTHON"] == "/engine/bin/python"
+    assert environment["HEADRACE_TRAINER__POLICY"] == "mine"
+    assert environment["HEADRACE_TRAINER__RING"] == "blue"
+    assert "trainer" not in plan(SERVED)["children"]  # type: ignore[operator]
 
 
 def test_ports_travel_as_options() -> None:
