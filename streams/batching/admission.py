@@ -141,7 +141,8 @@ def leaf_of(sample: Sample) -> str:
 def outcome_of(sample: Sample, success_reward: float) -> SampleOutcome:
     """The class of a sample."""
     endings = {_ENDINGS.get(o, SampleOutcome.CENSORED) for o in sample.step_outcomes}
-    if sample.reward is None or _MISSING_PARENT in sample.reasons or not endings:
+    is_unseen = not endings and not sample.eligible  # samples of old do not name their outcomes
+    if sample.reward is None or _MISSING_PARENT in sample.reasons or is_unseen:
         endings.add(SampleOutcome.CENSORED)
     for worst in _WORST_FIRST:
         if worst in endings:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from schemas.atdp.internal import Sample
-from schemas.atdp.training import Decision, MicroBatch, SampleOutcome
+from schemas.atdp.training import Decision, MicroBatch, SampleOutcome, TrainingSequence
 from schemas.atdp.types import Step
 from streams.batching.admission import (
     Candidate,
@@ -142,17 +142,22 @@ class Desk:
         )
 
     def known_sent(
-        self, where: Where, sample: Sample, memory: Memory, policy: str, batch_id: str
+        self,
+        where: Where,
+        sample: Sample,
+        sequences: tuple[TrainingSequence, ...],
+        policy: str,
+        batch_id: str,
     ) -> Verdict:
-        """The verdict of a sample that is found in a batch that went out before a crash."""
+        """The verdict of a sample whose sequences lie in a batch that went out before a crash."""
         outcome = outcome_of(sample, self._rules.success_reward)
-        others = memory.owned_by_others(leaf_of(sample), sample.step_ids)
-        mine = tuple(step_id for step_id in sample.step_ids if step_id not in others)
-        candidate = Candidate(sample, policy, 0, outcome, (), mine)
+        mine = dict.fromkeys(span.step_id for s in sequences for span in s.trained)
+        revision = max(s.revision for s in sequences)
+        found = Candidate(sample, policy, revision, outcome, sequences, tuple(mine))
         decision, why = Decision.TRAINED, None
-        if sample.reward is None:
+        if found.is_retraction:
             decision, why = Decision.DROPPED, Why.REWARD_RETRACTED
-        return Verdict(where, sample, decision, why, outcome, candidate, policy, batch_id)
+        return Verdict(where, sample, decision, why, outcome, found, policy, batch_id)
 
     # --- out ----------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ import structlog
 
 from schemas import topics
 from schemas.atdp.internal import Sample
-from schemas.atdp.training import MicroBatch, SampleDecision
+from schemas.atdp.training import MicroBatch, SampleDecision, TrainingSequence
 from schemas.atdp.types import Step
 from schemas.bus import Producer, Received, Record, deliver, partition_for
 from schemas.clock import Clock
@@ -106,7 +106,7 @@ class BatchingLane:
         self._taken: dict[tuple[str, int, int], Received] = {}
         self._open: set[int] = set()
         #: Sample → its partition, and the batch it was found in although nothing remembers it.
-        self._sent_before: dict[str, tuple[int, Sent]] = {}
+        self._sent_before: dict[str, tuple[int, Sent, tuple[TrainingSequence, ...]]] = {}
         #: Batches that the trainer may not have used yet, by their offsets.
         self._ahead: dict[int, tuple[str, int]] = {}
         self._sent_end = 0
@@ -199,8 +199,10 @@ class BatchingLane:
             self._conclude(verdict)
         memory = self._memory(sample)
         if sample.sample_id in self._sent_before:
-            _, sent = self._sent_before.pop(sample.sample_id)
-            self._conclude(self._desk.known_sent(where, sample, memory, sent.policy, sent.batch_id))
+            _, sent, sequences = self._sent_before.pop(sample.sample_id)
+            self._conclude(
+                self._desk.known_sent(where, sample, sequences, sent.policy, sent.batch_id)
+            )
             return
         mine = _steps_of(sample, steps)
         refused = self._desk.offer(where, sample, mine, memory, self._clock.monotonic())
@@ -302,7 +304,7 @@ class BatchingLane:
         now_us = int(self._clock.now().timestamp() * _SECOND_US)
         for key, (partition, memory) in unsaved.memories.items():
             yield partition, key, None if memory is None else dump(memory, partition, now_us)
-        waiting = {partition for partition, _ in self._sent_before.values()}
+        waiting = {partition for partition, *_ in self._sent_before.values()}
         touched = {partition for partition, _ in unsaved.memories.values()}
         marks = {
             **dict.fromkeys((touched & self._open) - waiting, self._sent_end),
@@ -332,10 +334,10 @@ class BatchingLane:
         )
         for sent in found:
             self._ahead[sent.offset] = (sent.policy, sent.num_tokens)
-            for key, sample_id in sent.samples:
+            for (key, sample_id), sequences in sent.samples.items():
                 partition = partition_for(key, self._num_partitions)
                 if partition in marks and not load(self._table.get(key.decode())).knows(sample_id):
-                    self._sent_before[sample_id] = (partition, sent)
+                    self._sent_before[sample_id] = (partition, sent, sequences)
         self._sent_end = max(self._sent_end, end)
         # What was never marked was never sent. Nothing of it is, before this is durable.
         self._unsaved.marks |= dict.fromkeys(fresh - marks.keys(), end)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from schemas import topics
+from schemas.atdp.training import TrainingSequence
 from schemas.atdp.types import Step
 from schemas.atdp.weights import WeightsManifest
 from schemas.bus import Bus, Position, Received
@@ -149,13 +150,14 @@ class PolicyReader:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A micro-batch that lies on the topic. `samples`: key of the trajectory and id of each."""
+    """A micro-batch that lies on the topic. `samples` maps key of the trajectory and id of each
+    sample to its sequences."""
 
     offset: int
     batch_id: str
     policy: str
     num_tokens: int
-    samples: frozenset[tuple[bytes, str]]
+    samples: Mapping[tuple[bytes, str], tuple[TrainingSequence, ...]]
 
 
 class SentReader:
@@ -200,7 +202,8 @@ class SentReader:
                 reason = error.reason.value
                 log.warning("microbatch_unreadable", offset=record.offset, reason=reason)
                 continue
-            samples = frozenset(
-                (trajectory_key(s.tenant_id, s.trajectory_id), s.sample_id) for s in batch.sequences
-            )
+            samples: dict[tuple[bytes, str], tuple[TrainingSequence, ...]] = {}
+            for s in batch.sequences:
+                name = trajectory_key(s.tenant_id, s.trajectory_id), s.sample_id
+                samples[name] = (*samples.get(name, ()), s)
             yield Sent(record.offset, batch.batch_id, batch.policy, batch.num_tokens, samples)

@@ -230,6 +230,26 @@ def test_deaths_anywhere_lose_nothing_and_send_nothing_twice(tmp_path: Path, see
     sent = Counter(s.sample_id for b in world.batches for s in b.sequences)
     assert sent == Counter({s.sample_id: 1 for s in samples})
     assert all(world.decided(s)[-1] == (Decision.TRAINED, None) for s in samples)
+    said = {d.sample_id: (d.batch_id, d.num_trained_tokens) for d in world.decisions}
+    assert said == {
+        s.sample_id: (batch.batch_id, sum(span.end - span.first for span in s.trained))
+        for batch in world.batches for s in batch.sequences
+    }  # fmt: skip
+
+
+def test_who_floods_waits_while_others_wait_too(world: World) -> None:
+    theirs = [world.trajectory(*steps_of(n, tenant_id="flood")) for n in range(6)]
+    mine = world.trajectory(*steps_of(9, tenant_id="small"))
+    world.run()
+    world.pass_time()
+    assert [Counter(s.tenant_id for s in b.sequences) for b in world.batches[:1]] == [
+        {"flood": 2, "small": 1}
+    ]
+    assert world.decided(mine) == [(Decision.TRAINED, None)]
+    assert {*map(tuple, map(world.decided, theirs))} == {
+        ((Decision.TRAINED, None),),
+        ((Decision.HELD, "tenant_share"), (Decision.TRAINED, None)),
+    }
 
 
 def test_an_attempt_that_failed_goes_on_in_the_same_process(world: World) -> None:

@@ -58,7 +58,7 @@ def test_the_document_lists_every_reason() -> None:
         (("complete", "gateway_crashed"), 0.0, SampleOutcome.INFRASTRUCTURE_ERROR),
         (("complete", "unknown"), 0.0, SampleOutcome.CENSORED),
         (("complete",), None, SampleOutcome.CENSORED),
-        ((), 1.0, SampleOutcome.CENSORED),
+        ((), 1.0, SampleOutcome.SUCCESS),
     ],
 )
 def test_outcome_classes(outcomes: Any, reward: Any, expected: SampleOutcome) -> None:

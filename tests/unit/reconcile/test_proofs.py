@@ -130,6 +130,12 @@ def test_a_reward_on_its_way_to_the_store_proves_the_feedback(bus: MemoryBus) ->
     assert +found.counts == {Kind.STORED: 2, Kind.MISSING: 1}
 
 
+def test_batching_is_trusted_where_a_decision_is_not_stored_yet(bus: MemoryBus) -> None:
+    put(bus, topics.SAMPLES, *[b"sample"] * 3)
+    found = line(bus, topics.SAMPLES, topics.BATCHING, 2)
+    assert +found.counts == {Kind.IN_STATE: 2, Kind.UNREAD: 1}
+
+
 def test_a_worn_log_is_gaps_as_far_as_it_was_not_read_and_expired_otherwise(
     bus: MemoryBus,
 ) -> None:
