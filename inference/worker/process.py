@@ -62,6 +62,9 @@ class EngineCommand:
             "DO_NOT_TRACK": "1",
             "HF_HUB_OFFLINE": "1",
             "VLLM_CPU_KVCACHE_SPACE": f"{self.kv_cache_gib}",
+            # Left to itself vLLM binds the threads of every engine to the same first cores, and
+            # takes their number from those: two engines on one machine would share one core.
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "OMP_NUM_THREADS": str(self.num_threads),
             "VLLM_LOGGING_LEVEL": "WARNING",
             SECRET_VARIABLE: self.secret,
