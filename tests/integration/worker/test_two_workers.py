@@ -182,7 +182,8 @@ class Traffic:
             thread.join()
 
     def _ask(self, url: str) -> None:
-        while not self._stop.is_set():
+        # A breath between two calls: the engines need the processor too, on small machines.
+        while not self._stop.wait(0.02):
             try:
                 text, headers = ask(url)
             except (urllib.error.URLError, OSError) as error:
