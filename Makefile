@@ -29,8 +29,9 @@ soak: setup ## Run what is long: more seeds, more kills
 	$(BIN)/python -m pytest -m soak
 	$(BIN)/python -m tests.soak.matrix --seeds 1,2,3,4,5 --kills 2 --steps 20000
 
-bench: setup ## Measure, print the figures and write them into docs/benchmarks.md (about 10 minutes)
+bench: setup ## Measure, print the figures and write them into docs (about 10 minutes)
 	$(BIN)/python -m infra.bench --write docs/benchmarks.md
+	$(BIN)/python -m infra.bench.redaction --write docs/redaction.md
 
 check: setup ## Format, lint, types, import contracts, size gates
 	$(BIN)/ruff format --check .

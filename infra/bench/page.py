@@ -23,10 +23,11 @@ def markdown(section: Section, run: Run) -> str:
     """The section as it stands in the page."""
     lines = [f"### {section.title}", "", "| | measured | goal | |", "|---|---|---|---|"]
     lines += [f"| {f.name} | {measured(f)} | {goal(f)} | {verdict(f)} |" for f in section.figures]
-    return "\n".join([*lines, "", section.note, "", _circumstances(run), ""])
+    return "\n".join([*lines, "", section.note, "", circumstances(run), ""])
 
 
-def _circumstances(run: Run) -> str:
+def circumstances(run: Run) -> str:
+    """One sentence on when and how the figures were made."""
     return (
         f"`{run.command}`, {run.started_at} UTC; load average {run.load_before:.1f} before and "
         f"{run.load_after:.1f} after the section."
