@@ -130,6 +130,7 @@ def _fingerprint(tenant_id: str, root: bytes, parsed: Any, body: bytes) -> str:
 
 
 def _opening(parsed: Any) -> list[Any]:
+    """What later calls of a conversation repeat, without what clients change from turn to turn."""
     if not isinstance(parsed, dict):
         return []
     messages = parsed.get("messages") or parsed.get("input")
@@ -137,8 +138,18 @@ def _opening(parsed: Any) -> list[Any]:
         return [messages] if isinstance(messages, str) else []
     for index, message in enumerate(messages):
         if isinstance(message, dict) and message.get("role") == "user":
-            return messages[: index + 1]
-    return messages
+            return [_said(message) for message in messages[: index + 1]]
+    return [_said(message) for message in messages]
+
+
+def _said(message: Any) -> Any:
+    """Who said which texts: a text may come as a string or in parts, and cache marks move."""
+    if not isinstance(message, dict):
+        return message
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [content]
+    texts = [part.get("text", part) if isinstance(part, dict) else part for part in parts]
+    return [message.get("role"), texts]
 
 
 def _checked(value: str | None, where: str) -> str | None:

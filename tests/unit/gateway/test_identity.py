@@ -54,6 +54,23 @@ def test_turns_of_one_conversation_share_a_key_and_name_no_trajectory() -> None:
     assert b"hi" not in first.kafka_key
 
 
+def test_the_form_of_a_text_and_cache_marks_do_not_change_the_key() -> None:
+    marked = {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}
+    forms = ["hi", [{"type": "text", "text": "hi"}], [marked], [{**marked, "type": "input_text"}]]
+    keys = {
+        identity({field: [{"role": "user", "content": form}]}).kafka_key
+        for field in ("messages", "input")
+        for form in forms
+    }
+    assert len(keys) == 1
+
+
+def test_a_subagents_session_is_that_of_the_agent_that_started_it() -> None:
+    inner = identity(x_session_id="inner", x_parent_session_id="outer")
+    assert inner.trajectory_id == identity(x_session_id="outer").trajectory_id == "outer"
+    assert identity(x_claude_code_session_id="s", x_claude_code_agent_id="a").agent_id is None
+
+
 @pytest.mark.parametrize("name", ["trajectory_id", "parent_step_id", "agent_id", "task_key"])
 def test_unsafe_ids_are_refused_without_repeating_them(name: str) -> None:
     with pytest.raises(UnsafeIdError) as caught:
