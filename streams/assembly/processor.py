@@ -102,7 +102,7 @@ class Assembly:
     def handle(self, record: Received, state: State, *, overdue: bool) -> Effects:  # noqa: ARG002
         """Nothing is ever held: what waits for another event waits in the table."""
         event = decode(record.value)
-        if not isinstance(event, _EXPECTED[record.topic]):
+        if type(event) is not _EXPECTED[record.topic]:
             raise PermanentError(Reason.UNEXPECTED_EVENT)
         if isinstance(event, Tick):
             return self._tick(record, event, state)
