@@ -16,8 +16,10 @@ what it passes over is told to `on_gap` first, at a seek and in the middle of th
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
+from aiokafka.errors import IllegalStateError
 from faust.transport.drivers import aiokafka
 
 from streams.runtime import records
@@ -151,15 +153,19 @@ class Consumer(aiokafka.Consumer):
         if not (self._transactional and self._positioned) or now < self._looked_for_ends_at + 1.0:
             return
         self._looked_for_ends_at = now
-        for tp, expected in self._next_offset.items():
-            is_settled = (self._committed_offset.get(tp) or 0) == expected
-            if tp.topic not in self._transactional or not is_settled:
-                continue
-            position = await self._thread.position(aiokafka.ensure_aiokafka_TP(tp))
-            if position is not None and position > expected:
-                self._committed_offset[tp] = self._read_offset[tp] = position
-                self._next_offset[tp] = position
-                await self._commit({tp: position})
+        for tp in [tp for tp in self.assignment() if tp.topic in self._transactional]:
+            expected = self._next_offset.get(tp)
+            if expected != (self._committed_offset.get(tp) or 0):
+                continue  # records are on their way
+            with suppress(IllegalStateError):  # just taken away: whoever has it now looks
+                position = await self._thread.position(aiokafka.ensure_aiokafka_TP(tp))
+                if position is not None and position > expected:
+                    await self._go_on_from(tp, position)
+
+    async def _go_on_from(self, tp: Any, position: int) -> None:
+        self._committed_offset[tp] = self._read_offset[tp] = position
+        self._next_offset[tp] = position
+        await self._commit({tp: position})
 
     def _begins_anew(self, tp: Any) -> bool:
         return not self._is_changelog_tp(tp) and not self._committed_offset.get(tp)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Collection
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -104,9 +105,11 @@ async def ticks(number: int) -> None:
 class Worker:
     """A consumer whose fetching loop runs, and the queue into which it delivers."""
 
-    def __init__(self, thread: FakeThread) -> None:
+    def __init__(self, thread: FakeThread, transactional: Collection[str] = ()) -> None:
         app = faust.App("test", broker="kafka://127.0.0.1:1", web_enabled=False)
-        app.transport = Transport(app.conf.broker_consumer, app, on_gap=self._note_gap)
+        app.transport = Transport(
+            app.conf.broker_consumer, app, on_gap=self._note_gap, transactional=transactional
+        )
         self.gaps: list[tuple[TP, int, int]] = []
         app.tables._changelogs[CHANGELOG.topic] = None
         self.thread = thread
