@@ -64,9 +64,7 @@ class EngineCommand:
             "VLLM_CPU_KVCACHE_SPACE": f"{self.kv_cache_gib}",
             # Left to itself vLLM binds the threads of every engine to the same first cores, and
             # takes their number from those: two engines on one machine would share one core.
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "OMP_NUM_THREADS": str(self.num_threads),
-            # vLLM pins each engine to the first core. Two engines on a machine would share that.
             "VLLM_CPU_OMP_THREADS_BIND": base.get("VLLM_CPU_OMP_THREADS_BIND", "nobind"),
             "VLLM_LOGGING_LEVEL": "WARNING",
             SECRET_VARIABLE: self.secret,
