@@ -59,6 +59,13 @@ TABLE_OF: Mapping[str, tables.Table] = {
 _TABLES_BESIDE: Mapping[str, tuple[tables.Table, ...]] = {
     topics.WEIGHTS_PROMOTIONS: (tables.PROPOSALS, tables.PROPOSAL_ANSWERS),
 }
+_OF_TENANTS = (
+    tables.STEPS,
+    tables.REWARDS,
+    tables.TRAJECTORIES,
+    tables.SAMPLES,
+    tables.SAMPLE_DECISIONS,
+)
 #: Topics whose events carry the coordinates of raw records, the small ones first.
 _MADE_FROM_RAW = (topics.ENDS, topics.RAW_UNRESOLVED, topics.REWARDS, topics.STEPS)
 
@@ -295,7 +302,7 @@ def _versions(sources: Sources, table: tables.Table, rows: Sequence[Row]) -> dic
     """The highest stored version of each id."""
     if not rows:
         return {}
-    has_tenant = table in (tables.STEPS, tables.REWARDS, tables.TRAJECTORIES, tables.SAMPLES)
+    has_tenant = table in _OF_TENANTS
     tenant = "tenant_id" if has_tenant else "NULL"
     column = f"(tenant_id, {table.id_sql})" if has_tenant else table.id_sql
     keys = [_key(row) if has_tenant else row.id for row in rows]

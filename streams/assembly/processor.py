@@ -101,9 +101,7 @@ class Assembly:
 
     def handle(self, record: Received, state: State, *, overdue: bool) -> Effects:  # noqa: ARG002
         """Nothing is ever held: what waits for another event waits in the table."""
-        event = decode(record.value)
-        if type(event) is not _EXPECTED[record.topic]:
-            raise PermanentError(Reason.UNEXPECTED_EVENT)
+        event = _event_of(record)
         if isinstance(event, Tick):
             return self._tick(record, event, state)
         if not event.trajectory_id:
@@ -236,6 +234,13 @@ class Assembly:
             return Effects()
         self._index.forget(place.partition, place.key)
         return Effects(state=((place.key, None),))
+
+
+def _event_of(record: Received) -> Any:
+    event = decode(record.value)
+    if not isinstance(event, _EXPECTED[record.topic]):
+        raise PermanentError(Reason.UNEXPECTED_EVENT)
+    return event
 
 
 _TOPICS: dict[type, str] = {TrajectorySummary: topics.SUMMARIES, Sample: topics.SAMPLES}

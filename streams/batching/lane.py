@@ -105,8 +105,11 @@ class BatchingLane:
         #: Records that were taken in and not named as finished yet.
         self._taken: dict[tuple[str, int, int], Received] = {}
         self._open: set[int] = set()
-        #: Sample → its partition, and the batch it was found in although nothing remembers it.
-        self._sent_before: dict[str, tuple[int, Sent, tuple[TrainingSequence, ...]]] = {}
+        #: Samples found in a batch although nothing remembers them, each with its partition. The
+        #: key of the trajectory is part of the name: ids are those of a tenant.
+        self._sent_before: dict[
+            tuple[bytes, str], tuple[int, Sent, tuple[TrainingSequence, ...]]
+        ] = {}
         #: Batches that the trainer may not have used yet, by their offsets.
         self._ahead: dict[int, tuple[str, int]] = {}
         self._sent_end = 0
@@ -198,8 +201,9 @@ class BatchingLane:
         for verdict in self._desk.supersede(sample):
             self._conclude(verdict)
         memory = self._memory(sample)
-        if sample.sample_id in self._sent_before:
-            _, sent, sequences = self._sent_before.pop(sample.sample_id)
+        name = trajectory_key(sample.tenant_id, sample.trajectory_id), sample.sample_id
+        if name in self._sent_before:
+            _, sent, sequences = self._sent_before.pop(name)
             self._conclude(
                 self._desk.known_sent(where, sample, sequences, sent.policy, sent.batch_id)
             )
@@ -337,7 +341,7 @@ class BatchingLane:
             for (key, sample_id), sequences in sent.samples.items():
                 partition = partition_for(key, self._num_partitions)
                 if partition in marks and not load(self._table.get(key.decode())).knows(sample_id):
-                    self._sent_before[sample_id] = (partition, sent, sequences)
+                    self._sent_before[key, sample_id] = (partition, sent, sequences)
         self._sent_end = max(self._sent_end, end)
         # What was never marked was never sent. Nothing of it is, before this is durable.
         self._unsaved.marks |= dict.fromkeys(fresh - marks.keys(), end)

@@ -104,7 +104,11 @@ def pack(
     """The micro-batch of these candidates. Its id depends on what is in it alone."""
     found = [s for w in chosen for s in w.candidate.sequences]
     versions = [t.version for s in found for t in s.trained if t.version is not None]
-    parts = [part for w in chosen for part in (w.candidate.sample.sample_id, w.candidate.revision)]
+    parts = [
+        part
+        for w in chosen
+        for part in (w.tenant_id, w.candidate.sample.sample_id, w.candidate.revision)
+    ]
     return MicroBatch(
         batch_id=derive_id("microbatch", policy, *parts),
         policy=policy,
