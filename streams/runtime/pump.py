@@ -18,6 +18,8 @@ from schemas.tracing import Tracing, traced
 log = structlog.get_logger()
 
 MAX_RETRY_SECONDS = 30.0
+#: Keys and values that wait for the lane, and those of one batch, beyond which no more is taken.
+MAX_BYTES = 64 * 1024**2
 #: How long a rebalance waits for the batch under way.
 MAX_REVOKE_SECONDS = 30.0
 
@@ -38,9 +40,9 @@ class Lane(Protocol):
 class Pump:
     """Feeds one lane from one stream.
 
-    The inbox is bounded: while the lane waits for a broker or a store, the stream waits for the
-    inbox and Faust stops fetching. A transient failure is retried for ever, with a bounded wait,
-    and shows as lag and as `headrace_retries`; nothing is dropped.
+    The inbox is bounded in records and in bytes: while the lane waits for a broker or a store, the
+    stream waits for the inbox and Faust stops fetching. A transient failure is retried for ever,
+    with a bounded wait, and shows as lag and as `headrace_retries`; nothing is dropped.
     """
 
     def __init__(
@@ -55,8 +57,11 @@ class Pump:
         idle_seconds: float = 0.25,
         logical: Callable[[str], str] = str,
         tracing: Tracing | None = None,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
-        """`logical` gives the registry's name of a topic of the stream."""
+        """`logical` gives the registry's name of a topic of the stream. `max_bytes` is the bound
+        of the inbox and of a batch; the record that crosses it still belongs to it."""
+        self._max_bytes = max_bytes
         self._tracing = tracing
         self._logical = logical
         self._group = group
@@ -67,6 +72,9 @@ class Pump:
         self._linger_seconds = linger_seconds
         self._idle_seconds = idle_seconds
         self._inbox: asyncio.Queue[_Entry] = asyncio.Queue(maxsize=2 * max_batch)
+        self._inbox_bytes = 0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
         self._events: dict[tuple[str, int, int], Any] = {}
         #: Records whose effects are durable and that wait for one before them.
         self._finished: set[tuple[str, int, int]] = set()
@@ -82,7 +90,17 @@ class Pump:
         async for event in events:
             record = received(event, self._logical)
             tenure = self._revocations[record.topic, record.partition]
+            await self._has_room.wait()
+            self._count(num_bytes_of(record))
             await self._inbox.put(_Entry(record, event, tenure))
+
+    def _count(self, num_bytes: int) -> None:
+        """So much more waits in the inbox, or less."""
+        self._inbox_bytes += num_bytes
+        if self._inbox_bytes < self._max_bytes:
+            self._has_room.set()
+        else:
+            self._has_room.clear()
 
     async def run(self) -> None:
         """Process batches until cancelled. A bug raises; the caller stops the process."""
@@ -155,15 +173,23 @@ class Pump:
         batch += self._remember(first)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._linger_seconds
-        while len(batch) < self._max_batch:
+        left_bytes = self._max_bytes - num_bytes_of(first.record)
+        while len(batch) < self._max_batch and left_bytes > 0:
             entry = await self._next(deadline - loop.time())
             if entry is None:
                 break
+            left_bytes -= num_bytes_of(entry.record)
             batch += self._remember(entry)
         return batch
 
     async def _next(self, wait_seconds: float) -> "_Entry | None":
         """The next of the inbox: what lies there at once, else what comes in so many seconds."""
+        entry = await self._waited(wait_seconds)
+        if entry is not None:
+            self._count(-num_bytes_of(entry.record))
+        return entry
+
+    async def _waited(self, wait_seconds: float) -> "_Entry | None":
         with contextlib.suppress(asyncio.QueueEmpty):
             return self._inbox.get_nowait()  # a timer for each record would cost more than it does
         if wait_seconds <= 0:
@@ -211,6 +237,11 @@ class _Entry:
     record: Received
     event: Any
     tenure: int
+
+
+def num_bytes_of(record: Received) -> int:
+    """Key and value."""
+    return len(record.key or b"") + len(record.value or b"")
 
 
 def _coordinates(record: Received) -> tuple[str, int, int]:

@@ -331,6 +331,7 @@ def _faust_app(group: str, settings: Settings, access: KafkaAccess, on_gap: OnGa
         consumer_group_instance_id=_instance_id(group, settings.worker_name),
         broker_max_poll_interval=3600.0,
         stream_wait_empty=False,
+        stream_buffer_maxsize=1_000,  # records of up to 1 MiB; Faust's own 4,096 may be 4 GiB
         table_standby_replicas=0,  # a store in memory would be read again anyway
         logging_config=None,
     )

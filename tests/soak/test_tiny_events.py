@@ -1,7 +1,7 @@
 """A million tiny events through the gateway's door and everything behind it.
 
-Of ten events of a trajectory one is a step, one a rating and eight are ends. The figures stand in
-docs/outages.md. `HEADRACE_TEST_TINY_EVENTS` makes it fewer.
+Of ten events of a trajectory one is a step, one a rating and eight are ends. It prints memory and
+descriptors of each process. `HEADRACE_TEST_TINY_EVENTS` makes it fewer.
 """
 
 import asyncio

@@ -14,10 +14,10 @@ from schemas.telemetry import Metrics
 from streams.runtime.pump import Pump, received
 
 
-def event(offset: int, partition: int = 0) -> Any:
+def event(offset: int, partition: int = 0, value: bytes = b"v") -> Any:
     """What Faust hands over."""
     message = SimpleNamespace(
-        topic="t", partition=partition, offset=offset, key=b"k", value=b"v",
+        topic="t", partition=partition, offset=offset, key=b"k", value=value,
         headers=[("name", b"value")], timestamp=1.5,
     )  # fmt: skip
     return SimpleNamespace(message=message)
@@ -50,14 +50,14 @@ class RecordingLane:
 class Running:
     """A pump with its two tasks."""
 
-    def __init__(self, lane: RecordingLane, max_batch: int = 3) -> None:
+    def __init__(self, lane: RecordingLane, max_batch: int = 3, **options: Any) -> None:
         self.acknowledged: list[int] = []
         self.metrics = Metrics()
         self.source: asyncio.Queue[Any] = asyncio.Queue()
         self.num_taken = 0
         self.pump = Pump(
             group="g", lane=lane, acknowledge=self._acknowledge, metrics=self.metrics,
-            max_batch=max_batch, linger_seconds=0.01, idle_seconds=0.01,
+            max_batch=max_batch, linger_seconds=0.01, idle_seconds=0.01, **options,
         )  # fmt: skip
 
     async def __aenter__(self) -> "Running":
@@ -147,6 +147,24 @@ async def test_while_the_lane_waits_the_stream_is_not_read_without_bound() -> No
         assert lane.gate is not None
         lane.gate.set()
         await until(lambda: len(running.acknowledged) == 100)
+
+
+async def test_large_records_wait_in_the_stream_and_come_in_small_batches() -> None:
+    """While the store is away, five thousand records of a megabyte would be five gigabytes."""
+    lane = RecordingLane(gate=asyncio.Event())
+    async with Running(lane, max_batch=100, max_bytes=1_000) as running:
+        for offset in range(20):
+            running.source.put_nowait(event(offset, value=b"x" * 299))
+        await until(lambda: running.num_taken == 9)  # a batch of four, four that wait, one in hand
+        await asyncio.sleep(0.05)
+        assert running.num_taken == 9
+        assert lane.gate is not None
+        lane.gate.set()
+        await until(lambda: len(running.acknowledged) == 20)
+    assert flat(lane.batches) == list(range(20))
+    assert max(map(len, lane.batches)) == 4
+    # nothing is left in the count: there is room again
+    assert running.pump._inbox_bytes == 0
 
 
 async def test_a_bug_ends_the_pump_before_any_acknowledgement() -> None:
