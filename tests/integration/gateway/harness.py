@@ -226,10 +226,11 @@ def new_key(bus: Bus, *scopes: str, tenant: str | None = None) -> tuple[str, str
 
 @asynccontextmanager
 async def running(
-    data_dir: Path, kafka: str, upstream: ScriptedUpstream, **gateway: Any
+    data_dir: Path, kafka: str | Bus, upstream: ScriptedUpstream, **gateway: Any
 ) -> AsyncIterator[Running]:
-    """A gateway and its upstream for the length of the block."""
-    bus = make_bus(kafka)
+    """A gateway and its upstream for the length of the block. `kafka`: a broker, or a bus."""
+    bus = make_bus(kafka) if isinstance(kafka, str) else kafka
+    kafka = kafka if isinstance(kafka, str) else "127.0.0.1:1"
     tenant, key = new_key(bus)
     start = positions(bus)
     await upstream.start()
