@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Collection
 
 from inference.routing.follow import RouteFollower
 from inference.routing.table import Worker
@@ -28,15 +29,24 @@ class Router:
         self._unanswered = metrics.counter("headrace_gateway_unanswered")
         self._failed_at: dict[str, float] = {}
 
-    async def workers(self, call: bytes) -> list[Worker]:
-        """The workers for a call, the best first. NoWorkerError after waiting for one in vain."""
-        deadline = time.monotonic() + HOLD_SECONDS
-        while not (found := self.follower.routes.candidates(self._key, call)):
-            if time.monotonic() > deadline:
+    async def workers(
+        self, call: bytes, tried: Collection[str] = (), until: float | None = None
+    ) -> list[Worker]:
+        """The workers for a call that it has not tried yet, the best first.
+
+        Waits for one until then, on `time.monotonic`; NoWorkerError when none came.
+        """
+        until = time.monotonic() + HOLD_SECONDS if until is None else until
+        while not (found := self._untried(call, tried)):
+            if time.monotonic() > until:
                 raise NoWorkerError
             await asyncio.sleep(_POLL_SECONDS)
         avoided = time.monotonic() - AVOID_SECONDS
         return sorted(found, key=lambda w: self._failed_at.get(w.worker_id, 0.0) > avoided)
+
+    def _untried(self, call: bytes, tried: Collection[str]) -> list[Worker]:
+        found = self.follower.routes.candidates(self._key, call)
+        return [worker for worker in found if worker.worker_id not in tried]
 
     def failed(self, worker: Worker) -> None:
         """A worker did not answer."""

@@ -4,11 +4,13 @@ The next worker is tried only while none has begun to answer, so a client sees o
 record tells of one call, with the number of tries.
 """
 
+import time
+
 import aiohttp
 from yarl import URL
 
 from inference.capture import headers
-from inference.routing.router import NoWorkerError, Router
+from inference.routing.router import HOLD_SECONDS, Router
 from inference.upstreams.http import StaleConnectionError, Upstream
 
 #: Nothing came back: the connection was refused, or broke before an answer began.
@@ -35,19 +37,28 @@ class Sending:
         if self._router is None:
             target = self._upstream.target(self.path, self._query)
             return await self._send(method, target, pairs, body)
-        workers = await self._router.workers(self._call)
-        for number, worker in enumerate(workers, start=1):
-            target = self._upstream.target(self.path, self._query, worker.address)
-            try:
-                answer = await self._send(method, target, pairs, body)
-            except _UNANSWERED:
-                self._router.failed(worker)
-                continue
-            if answer.status != _CANNOT_SERVE or number == len(workers):
-                return answer
-            answer.release()  # its engine may not serve now, and says so; another one's may
-            self._router.failed(worker)
-        raise NoWorkerError
+        return await self._from_ring(self._router, method, pairs, body)
+
+    async def _from_ring(
+        self, router: Router, method: str, pairs: headers.Pairs, body: bytes
+    ) -> aiohttp.ClientResponse:
+        """Each worker once, also one that becomes able to answer while others fail."""
+        tried: set[str] = set()
+        until = time.monotonic() + HOLD_SECONDS
+        while True:
+            workers = await router.workers(self._call, tried, until)
+            for number, worker in enumerate(workers, start=1):
+                tried.add(worker.worker_id)
+                target = self._upstream.target(self.path, self._query, worker.address)
+                try:
+                    answer = await self._send(method, target, pairs, body)
+                except _UNANSWERED:
+                    router.failed(worker)
+                    continue
+                if answer.status != _CANNOT_SERVE or number == len(workers):
+                    return answer
+                answer.release()  # its engine may not serve now, and says so; another one's may
+                router.failed(worker)
 
     async def _send(
         self, method: str, target: URL, pairs: headers.Pairs, body: bytes

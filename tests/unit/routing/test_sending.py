@@ -9,6 +9,7 @@ import pytest
 from inference.routing.follow import RouteFollower
 from inference.routing.router import NoWorkerError, Router
 from inference.routing.table import Routes, Worker
+from inference.upstreams import sending as sending_module
 from inference.upstreams.http import Upstream
 from inference.upstreams.sending import Sending
 from schemas.bus.memory import MemoryBus
@@ -77,10 +78,24 @@ async def test_the_first_that_answers(
         assert call.num_attempts == num_attempts
 
 
-async def test_nobody_answers() -> None:
+async def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending_module, "HOLD_SECONDS", 0.1)
     async with sending(None, breaks) as (call, _):
         with pytest.raises(NoWorkerError):
             await call.open("GET", [], b"")
+        assert call.num_attempts == 2
+
+
+async def test_a_worker_that_can_answer_a_moment_later_does() -> None:
+    """One is dead and not known to be, the other is between two versions."""
+    async with sending(None, answers(200)) as (call, router):
+        [dead, moving] = router.follower.routes.stable
+        router.follower.routes = Routes(stable=(dead,))
+        opening = asyncio.create_task(call.open("GET", [], b""))
+        await asyncio.sleep(0.1)
+        assert not opening.done()
+        router.follower.routes = Routes(stable=(moving, dead))
+        assert (await opening).status == 200
         assert call.num_attempts == 2
 
 
