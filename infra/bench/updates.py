@@ -242,7 +242,7 @@ def _loaders(bed: Bed, python: Path, model: Path) -> list[str]:
         environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1",
                        "VLLM_LOGGING_LEVEL": "ERROR"}  # fmt: skip
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
+        if done.returncode != 0:  # nothing of it is private: a model and made up numbers
             raise ConfigError(f"vLLM did not take the step: {done.stderr[-1500:]}")
         times = json.loads(done.stdout.strip().splitlines()[-1])
         ours, theirs = (median(times[way]) for way in ("in_place", "by_loader"))

@@ -22,6 +22,9 @@ def main(arguments: list[str]) -> int:
     model, patch, layout = arguments
     from vllm import LLM
 
+    from inference.worker.engine.plugin import register
+
+    register()
     engine = LLM(model=model, enforce_eager=True, max_model_len=512, dtype="bfloat16")
     (found,) = engine.collective_rpc(measured, args=(patch, layout))
     sys.stdout.write("\n" + json.dumps(found) + "\n")
