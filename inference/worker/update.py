@@ -36,6 +36,8 @@ class Fault(StrEnum):
     ENGINE_FAILED = "engine_failed"
     ENGINE_DIFFERS = "engine_differs"
     ENGINE_BUSY = "engine_busy"
+    #: The disk refused the patch file. Nothing was asked of the engine.
+    NO_ROOM = "no_room"
 
 
 class UpdateFailedError(Exception):
@@ -112,7 +114,10 @@ class Updater:
         `before` are the digests that the engine has now. UpdateFailedError when it serves on what
         it served, and EngineLostError when that cannot be proved. The caller takes the shadow back.
         """
-        patch_file.write(self._file, _values(patch))
+        try:
+            patch_file.write(self._file, _values(patch))
+        except OSError:
+            raise UpdateFailedError(Fault.NO_ROOM) from None
         with self._stopped():
             try:
                 names = self._sample(patch, shadow)
@@ -205,7 +210,7 @@ class Updater:
             is_back = self._engine.write(self._file, None) == dict(before)
             # The engine may have moved its label although the answer to that did not come.
             self._engine.label(asdict(self._label), self._progress())
-        except EngineError:
+        except (EngineError, OSError):
             is_back = False
         if not is_back:
             raise EngineLostError(fault)

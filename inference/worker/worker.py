@@ -198,8 +198,8 @@ class Worker:
             self._refuse(goal, AckStatus.QUARANTINED, fault.value)
 
     def _failed(self, goal: Goal, fault: Fault) -> None:
-        """The engine serves on. One that was busy is asked again, one that failed is not."""
-        if fault is Fault.ENGINE_BUSY:
+        """The engine serves on. What was not begun is tried again, what failed is not."""
+        if fault in {Fault.ENGINE_BUSY, Fault.NO_ROOM}:
             self._retry_later(fault.value)
         else:
             self._refuse(goal, AckStatus.REFUSED, fault.value)

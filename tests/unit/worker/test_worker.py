@@ -213,6 +213,36 @@ def test_an_engine_error_is_undone_and_told(scene: Scene) -> None:
     scene.require_serving(second)
 
 
+def test_a_full_disk_is_waited_for(scene: Scene) -> None:
+    first, second = scene.publish_many(2)
+    scene.stage.go_to(first)
+    patch = scene.folder / "patch"
+    patch.unlink(missing_ok=True)
+    patch.mkdir()  # a file cannot be written there
+    scene.stage.assign(second.version, second.root)
+    for _ in range(3):
+        scene.stage.turn()
+    assert len(scene.stage.acks()) == 1
+    scene.require_serving(first)
+    patch.rmdir()
+    scene.now += 2.0
+    scene.stage.turn()
+    scene.require_serving(second)
+
+
+def test_a_busy_engine_is_asked_again(scene: Scene) -> None:
+    first, second = scene.publish_many(2)
+    scene.stage.go_to(first)
+    scene.engine.is_busy = True
+    scene.stage.assign(second.version, second.root)
+    scene.stage.turn()
+    scene.engine.is_busy = False
+    scene.require_serving(first)
+    scene.now += 2.0
+    scene.stage.turn()
+    scene.require_serving(second)
+
+
 def test_an_engine_that_is_lost_once_is_started_anew_and_healed(scene: Scene) -> None:
     first, second = scene.publish_many(2)
     scene.stage.go_to(first)
