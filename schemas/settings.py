@@ -221,7 +221,7 @@ class WorkerSettings(Section):
     kv_cache_gib: int = Field(1, ge=1)
     num_threads: int = Field(1, ge=1)
     pause_mode: Literal["wait", "keep"] = "wait"
-    pause_wait_seconds: float = Field(120.0, gt=0)
+    pause_wait_seconds: float = Field(60.0, gt=0)
     heartbeat_seconds: float = Field(2.0, gt=0)
     start_seconds: float = Field(300.0, gt=0)
     num_undo: int = Field(20, ge=1)
