@@ -125,7 +125,7 @@ def _weights(
 
     def show(who: str, text: str) -> None:
         console.print(f"[bold]{who:<10}[/bold] ", end="")
-        console.print(text, markup=False)
+        console.print(text, markup=False, soft_wrap=True)
 
     shown = run(data_dir, model, HEADRACE, show, keep=keep)
     calls = shown.played.replies
@@ -133,7 +133,7 @@ def _weights(
          f"{shown.played.num_mislabelled} with a wrong version")  # fmt: skip
     console.print(f"\n{SQL}\n", markup=False)
     for line in table(shown.rows):
-        console.print(line, markup=False)
+        console.print(line, markup=False, soft_wrap=True)
     for problem in shown.problems:
         console.print(f"not so: {problem}", style="red", markup=False)
     console.print(f"\n{shown.seconds:.0f} s in all", markup=False)
@@ -156,7 +156,7 @@ def _learn(
 
     def say(who: str, text: str) -> None:
         console.print(f"[bold]{who:<8}[/bold] ", end="")
-        console.print(text, markup=False)
+        console.print(text, markup=False, soft_wrap=True)
 
     def show_line(text: str) -> None:
         console.print(text, markup=False, end="\r" if console.is_terminal else "\n")
@@ -164,7 +164,7 @@ def _learn(
     plan = Plan(seed, num_tasks=tasks)
     shown = run(data_dir, plan, say, show_line, updates=updates, keep=keep)
     for line in lines(shown, data_dir, keep=keep):
-        console.print(line, markup=False)
+        console.print(line, markup=False, soft_wrap=True)
     if as_json:
         sys.stdout.write(json.dumps(shown.numbers) + "\n")
     if shown.problems:
