@@ -20,7 +20,7 @@ from schemas.store import BlobStore
 #: What the demo ends with; a reader can run it again.
 SQL = """SELECT policy_version, left(any(weights_root), 12) AS root, count() AS steps,
        countIf(length(token_ids) = length(logprobs) AND notEmpty(token_ids)) AS with_tokens,
-       any(JSONExtractString(output[1].body, 'content')) AS answer
+       any(JSONExtractString(output[1], 'content')) AS answer
 FROM steps GROUP BY policy_version ORDER BY min(started_at)"""
 _STEPS_SECONDS = 90.0
 _POLL_SECONDS = 0.5
