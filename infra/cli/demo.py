@@ -70,17 +70,8 @@ def demo(
     """
     from rich.console import Console
 
-    from infra.demo import report
-    from infra.demo.gold import CERTAIN_KINDS
-    from infra.demo.private_data import KINDS
-    from infra.demo.run import Script, play
-    from infra.demo.stage import staged
-    from infra.replay.run import replay
-    from infra.store import open_reader
-
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt_once)
-    started = time.monotonic()
     keep = not (ephemeral or as_json)
     console = Console(stderr=as_json, highlight=False)
     if weights:
@@ -92,9 +83,24 @@ def demo(
         return
     if model is not None:
         raise ConfigError("--model says whose weights to show. Add --weights.")
+    _play(console, data_dir.absolute(), trajectories, seed, concurrency, keep=keep, as_json=as_json)
+
+
+def _play(
+    console: "Console", data_dir: Path, trajectories: Path | None, seed: int, concurrency: int, *,
+    keep: bool, as_json: bool,
+) -> None:  # fmt: skip
+    from infra.demo import report
+    from infra.demo.gold import CERTAIN_KINDS
+    from infra.demo.private_data import KINDS
+    from infra.demo.run import Script, play
+    from infra.demo.stage import staged
+    from infra.replay.run import replay
+    from infra.store import open_reader
+
+    started = time.monotonic()
     talks, arguments = _conversations(trajectories, seed)
     must_not_leak = frozenset(KINDS if trajectories is None else CERTAIN_KINDS)
-    data_dir = data_dir.absolute()
     with (
         report.RichProgress(console) as progress,
         staged(data_dir, arguments, keep=keep, progress=progress) as stage,
