@@ -35,7 +35,7 @@ class Customers:
         reward = float(text.strip() == task.answer.strip())
         item: dict[str, object] = {
             "target": {"response_id": response_id}, "name": "served", "value": reward,
-            "task_key": task.key,
+            "task_key": task.key, "final": True,
         }  # fmt: skip
         self._due.append(_Due(time.monotonic() + self._delay_seconds, item))
         return reward

@@ -47,7 +47,7 @@ class Task:
     @property
     def key(self) -> str:
         """What is attempted: baselines are tracked for it."""
-        return f"desk/{self.tool}"
+        return f"desk.{self.tool}"
 
 
 def is_held_out(kind: str, goods: str) -> bool:
