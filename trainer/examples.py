@@ -23,6 +23,9 @@ _KINDS = (SequenceKind.POLICY_GRADIENT, SequenceKind.SUPERVISED, SequenceKind.RE
 class Example:
     """A sequence. The arrays but `token_ids` have an entry for each trained token, in order.
 
+    Names of samples, trajectories and tasks begin with the tenant: what one tenant calls its own is
+    never another's.
+
     `behaviour` is NaN where the engine's log-probability is not known, `versions`
     UNKNOWN_VERSION where the version is not.
     """
@@ -57,13 +60,13 @@ def _example(sequence: TrainingSequence, vocabulary_size: int, max_length: int) 
         _require_tokens(tokens, vocabulary_size, max_length)
     positions = np.array([*_positions(sequence, tokens.size)], np.int64)
     return Example(
-        sample_id=sequence.sample_id,
+        sample_id=_owned(sequence, sequence.sample_id),
         revision=sequence.revision,
-        trajectory=f"{sequence.tenant_id}/{sequence.trajectory_id}",
-        task=f"{sequence.tenant_id}/{sequence.task_key or ''}",
+        trajectory=_owned(sequence, sequence.trajectory_id),
+        task=_owned(sequence, sequence.task_key or ""),
         kind=sequence.kind,
         reward=sequence.reward,
-        replaces=sequence.replaces,
+        replaces=None if sequence.replaces is None else _owned(sequence, sequence.replaces),
         replaced_reward=sequence.replaced_reward,
         token_ids=tokens,
         positions=positions,
@@ -74,6 +77,10 @@ def _example(sequence: TrainingSequence, vocabulary_size: int, max_length: int) 
         turns=_spread(sequence.trained, lambda s: s.turn),
         approximate=_spread(sequence.trained, lambda s: int(s.approximate)).astype(np.bool_),
     )
+
+
+def _owned(sequence: TrainingSequence, name: str) -> str:
+    return f"{sequence.tenant_id}/{name}"
 
 
 def _require_rewards(sequence: TrainingSequence) -> None:
