@@ -18,6 +18,8 @@ from infra.demo.learning.tasks import Task, tasks
 
 _DELAY_SECONDS = 1.0
 _SHOW_SECONDS = 2.0
+#: Versions between sampling and learning up to which customers come as fast as they can.
+_EASY_LAG = 4.0
 _WINDOW = 200
 _EXAM_SEED = 97
 _NO_MARKS = Marks(0, 0, 0)
@@ -53,6 +55,7 @@ class Course:
     exam_before: Marks = _NO_MARKS
     exam_after: Marks = _NO_MARKS
     num_updates: int = 0
+    lag: float = 0.0
     num_failed: int = 0
     num_rewards_failed: int = 0
     learn_seconds: float = 0.0
@@ -137,6 +140,7 @@ class Classroom:
         first_step = len(self._board.lines())
 
         async def one(task: Task) -> None:
+            await asyncio.sleep(_pause_seconds(course.lag))
             reply = await agent.answer(task.request)
             if reply is None:
                 course.num_failed += 1
@@ -152,6 +156,7 @@ class Classroom:
             while not stop.is_set():
                 steps = self._board.lines()[first_step:]
                 course.num_updates = len(steps)
+                course.lag = steps[-1].get("lag", 0.0) if steps else 0.0
                 show_line(_line(course, steps, started))
                 await asyncio.sleep(_SHOW_SECONDS)
 
@@ -164,6 +169,12 @@ class Classroom:
             await asyncio.gather(sending, telling)
         course.learn_seconds = time.monotonic() - started
         course.num_rewards_failed = customers.num_failed
+
+
+def _pause_seconds(lag: float) -> float:
+    """Customers come more slowly while the trainer is behind: on a busy machine answers would be
+    too old to learn from before it gets to them."""
+    return max(0.0, lag - _EASY_LAG) * 0.25
 
 
 def _line(course: Course, steps: list[dict[str, float]], started: float) -> str:

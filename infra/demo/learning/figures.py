@@ -82,7 +82,8 @@ def numbers(
 
 
 def _edge(steps: Sequence[Mapping[str, float]], name: str, index: int) -> float | None:
-    found = [step[name] for step in steps if name in step]
+    """Of the first or last step that was made; a stopped one may have had nothing to look at."""
+    found = [step[name] for step in steps if name in step and "stopped" not in step]
     return round(found[index], 4) if found else None
 
 

@@ -72,14 +72,18 @@ def test_figures_are_those_of_the_course() -> None:
         control=[Outcome(0.0, float(i % 2)) for i in range(40)],
         learn_seconds=50.0,
     )
-    steps = [{"lag": 1.0, "entropy": 0.4}, {"lag": 3.0, "entropy": 0.2, "stopped": 1.0}]
+    steps = [
+        {"lag": 1.0, "entropy": 0.4},
+        {"lag": 2.0, "entropy": 0.2},
+        {"lag": 3.0, "entropy": 0.0, "stopped": 1.0},
+    ]
     found = numbers(course, steps, Served((10, 30, 20), 500, (7.0,), (1, 2)), 99.0)
     assert (found["reward_first"], found["reward_last"]) == (0.0, 1.0)
     assert (found["control_first"], found["control_last"]) == (0.5, 0.5)
     assert (found["delta_bytes_median"], found["full_bytes"]) == (20, 500)
-    assert (found["lag_median"], found["updates"], found["updates_stopped"]) == (2.0, 2, 1)
+    assert (found["lag_median"], found["updates"], found["updates_stopped"]) == (2.0, 3, 1)
     assert (found["entropy_first"], found["entropy_last"]) == (0.4, 0.2)
-    assert (found["versions_served"], found["seconds_per_update"]) == (2, 25.0)
+    assert (found["versions_served"], found["seconds_per_update"]) == (2, 16.67)
 
 
 def test_figures_of_a_course_without_a_trainer() -> None:
