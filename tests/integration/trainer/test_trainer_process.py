@@ -153,4 +153,4 @@ def test_a_killed_trainer_publishes_the_versions_of_an_undisturbed_one(
         p.target.version for p in proposed if isinstance(p, Proposal) and p.policy == "killed"
     } == {*range(1, whole + 1)}
     letters = read_to_end(deployment.bus, topics.dead_letter_topic(topics.MICROBATCHES))
-    assert {codec.decode(record.value).reason for record in letters} == {"undecodable"}
+    assert {codec.decode(record.value).reason for record in letters} == {"unknown_schema"}
