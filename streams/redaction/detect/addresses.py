@@ -23,10 +23,11 @@ _SUFFIXES: Final = words(
     mews grove     walk parade esplanade alley row gardens heights hill quay wharf
     """
 )
-#: Everyday words too: they count only as the last word before a comma, a break or a number.
+#: Everyday words too: they count only as the last word before a mark, a break or a number.
 _WEAK_SUFFIXES: Final = words(
     "union squares prairie point loop row hill walk alley close place way court grove"
 )
+_AFTER_LAST: Final = ("", ",", "\n", ".", ";", "!", "?", ")", '"')
 _PREFIXES: Final = words(
     """
     rue via viale piazza piazzale corso vicolo largo calle carrer avenida paseo plaza camino rua
@@ -217,9 +218,10 @@ class _Street:
             self.end = end
 
     def _is_last(self, end: int) -> bool:
-        return self._text[end : end + 1] in ("", ",", "\n", ".") or bool(
-            _HOUSE.match(self._text, end) or _UNIT.match(self._text, end + 1)
-        )
+        # None of the everyday words is an abbreviation, so a full stop behind one ends a sentence.
+        if self._text[end - 1] == "." or self._text[end : end + 1] in _AFTER_LAST:
+            return True
+        return bool(_HOUSE.match(self._text, end) or _UNIT.match(self._text, end + 1))
 
     def _unit(self) -> bool:
         match = re.compile(r"[ ,\n]{1,4}").match(self._text, self.end)

@@ -41,6 +41,8 @@ def found(text: str, context: str | None = None) -> list[tuple[str, str]]:
         ("date of birth is 4/5/90", [("DATE_OF_BIRTH", "4/5/90")]),
         ("id mia_li_3668.", [("USER_HANDLE", "mia_li_3668")]),
         ("at 975 Sunset Drive, Suite 217", [("STREET_ADDRESS", "975 Sunset Drive, Suite 217")]),
+        ("at 29 Marsh Court. The card", [("STREET_ADDRESS", "29 Marsh Court.")]),
+        ("(44 Orchard Place)", [("STREET_ADDRESS", "44 Orchard Place")]),
         ("Austin, TX 78750", [("POSTAL_CODE", "78750")]),
         ("Friedrichstraße 123", [("STREET_ADDRESS", "Friedrichstraße 123")]),
         ("My name is Sofia Rossi and", [("PERSON", "Sofia Rossi")]),

@@ -5,6 +5,8 @@ import json
 import pytest
 
 from infra.bench.redaction.sessions import CERTAIN, left_in, session
+from infra.demo.conversations import generate
+from infra.demo.leaks import LeakScanner
 from streams.redaction.redactor import DigestCache, Tier, build_redactor
 
 KEY = b"0123456789abcdef"
@@ -19,6 +21,15 @@ def test_nothing_with_a_form_is_left(tier: Tier) -> None:
     assert left["STREET_ADDRESS"] == 0
     # Reached with name lists: 2 of 100 names.
     assert tier == "regex" or left["PERSON"] <= 0.03 * planted["PERSON"]
+
+
+def test_nothing_with_a_form_is_left_of_the_demos_conversations() -> None:
+    redactor = build_redactor("regex", tenant_key=KEY, cache=DigestCache(), policy_version="1")
+    for seed in range(1, 7):
+        for talk in generate(seed):
+            scanner = LeakScanner(p for p in talk.planted if p.kind != "PERSON")
+            redacted = json.dumps(redactor.json(list(talk.messages)).value, ensure_ascii=False)
+            assert scanner.scan(redacted) == set()
 
 
 def test_a_second_redaction_changes_nothing() -> None:
