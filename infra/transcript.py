@@ -60,7 +60,8 @@ def parts_of(body: str) -> tuple[Part, ...]:
     parts = list(_content_parts(message.get("content"), "result" if is_result else "text"))
     if reasoning := message.get("reasoning_content") or message.get("reasoning"):
         parts.insert(0, Part("reasoning", _text(reasoning)))
-    parts += [_chat_call(call) for call in message.get("tool_calls") or ()]
+    calls = message.get("tool_calls") or []
+    parts += [_chat_call(call) for call in (calls if isinstance(calls, list) else [calls])]
     if refusal := message.get("refusal"):
         parts.append(Part("text", _text(refusal), "refusal"))
     return tuple(parts)

@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from infra.cli.export import condition_of
@@ -62,6 +62,8 @@ _JSON = st.recursive(
 
 
 @given(_JSON)
+@example({"tool_calls": True})
+@example({"tool_calls": {"function": 1.5}})
 def test_no_message_breaks_the_reader(value: object) -> None:
     for part in parts_of(json.dumps(value)):
         assert isinstance(part.text, str)
