@@ -105,7 +105,7 @@ def test_show_fits_eighty_columns_and_tells_everything(cli: Cli) -> None:
         "closed 2026-03-14 12:30:00 by event", "reward", "1 (final, latest_final/1)",
         "EMAIL_ADDRESS 2", "policy versions  3", f"Write to {PLACEHOLDER}, please.",
         f'→ send {{"to": "{PLACEHOLDER}"}}', "gap token_ids: withheld_after_redaction",
-        "further attempt", "resolved = 1  final, the trajectory", "step 3 · complete · small-1",
+        "attempt of ", "resolved = 1  final, the trajectory", "step 3 · complete · small-1",
     ]  # fmt: skip
     assert [piece for piece in expected if piece not in text] == []
 
