@@ -1,18 +1,16 @@
 """Dead letters: which there are, the original behind one, and another try."""
 
 import asyncio
-import getpass
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
+from infra.auditing import audit
 from infra.inspection import bounds, read_between, record_at
-from schemas import codec, topics
+from schemas import topics
 from schemas.atdp.internal import AuditEvent, DeadLetter
 from schemas.bus import Admin, Bus, Producer, Received, Record, deliver
 from schemas.errors import ConfigError
-from schemas.ids import uuid7
 
 RETRIED = "dead_letter.retried"
 SHOWN = "dead_letter.original_shown"
@@ -101,26 +99,15 @@ def _retry(producer: Producer, letter: Letter, record: Received | None) -> Retri
         return Retried(letter)
     again = Record(record.topic, record.key, record.value, record.headers)
     delivery = asyncio.run(deliver(producer, [again]))[0]
-    audit(producer, RETRIED, letter, {"partition": delivery.partition, "offset": delivery.offset})
+    audit_letter(
+        producer, RETRIED, letter, {"partition": delivery.partition, "offset": delivery.offset}
+    )
     return Retried(letter, delivery.partition, delivery.offset)
 
 
-def audit(producer: Producer, action: str, letter: Letter, details: dict[str, int]) -> None:
+def audit_letter(
+    producer: Producer, action: str, letter: Letter, details: Mapping[str, int]
+) -> None:
     """Record that somebody at this machine acted on a dead letter."""
-    source = letter.event.source
-    event = AuditEvent(
-        audit_id=uuid7(),
-        actor=f"cli:{getpass.getuser()}",
-        action=action,
-        subject=letter.letter_id,
-        details=json.dumps(
-            {
-                "source": f"{source.topic}/{source.partition}/{source.offset}",
-                "reason": letter.event.reason,
-                **details,
-            }
-        ),
-        occurred_at=datetime.now(UTC),
-    )
-    record = Record(topics.AUDIT, event.audit_id.encode(), codec.encode(event))
-    asyncio.run(deliver(producer, [record]))
+    reason = {"reason": letter.event.reason}
+    audit(producer, action, letter.letter_id, letter.event.source, {**reason, **details})

@@ -5,19 +5,17 @@ quarantine topic until its retention ends.
 """
 
 import asyncio
-import getpass
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 
+from infra.auditing import audit
 from infra.inspection import bounds, read_between, record_at
-from schemas import codec, topics
+from schemas import topics
 from schemas.atdp.internal import AuditEvent, Quarantined
 from schemas.bus import Admin, Bus, Producer, Record, deliver
 from schemas.errors import ConfigError
-from schemas.ids import uuid7
 
 _MIN_PREFIX = 6
 
@@ -128,21 +126,5 @@ def drop(producer: Producer, cases: Sequence[Case], why: str) -> None:
 def _decide(
     producer: Producer, decision: Decision, case: Case, why: str, details: dict[str, int]
 ) -> None:
-    source = case.event.source
-    event = AuditEvent(
-        audit_id=uuid7(),
-        actor=f"cli:{getpass.getuser()}",
-        action=decision.value,
-        subject=case.case_id,
-        details=json.dumps(
-            {
-                "source": f"{source.topic}/{source.partition}/{source.offset}",
-                "reason": case.event.reason,
-                "why": why,
-                **details,
-            }
-        ),
-        occurred_at=datetime.now(UTC),
-    )
-    record = Record(topics.AUDIT, event.audit_id.encode(), codec.encode(event))
-    asyncio.run(deliver(producer, [record]))
+    said: dict[str, str | int] = {"reason": case.event.reason, "why": why, **details}
+    audit(producer, decision.value, case.case_id, case.event.source, said)

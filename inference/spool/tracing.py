@@ -6,6 +6,7 @@ from dataclasses import replace
 from schemas import codec
 from schemas.atdp import Exchange
 from schemas.bus import Record
+from schemas.errors import PermanentError
 from schemas.tracing import TRACEPARENT, Tracing, nanoseconds
 
 
@@ -39,7 +40,10 @@ class CallTraces:
     def _begun(self, tracing: Tracing, record: Record) -> bytes | None:
         if not tracing.begins() or record.value is None:
             return None
-        event = codec.decode(record.value)
+        try:
+            event = codec.decode(record.value)
+        except PermanentError:  # whether it may go on is not for a trace to say
+            return None
         if not isinstance(event, Exchange):
             return tracing.tell("event", "server", None, (time.time_ns(),) * 2, {})
         attributes: dict[str, str | int] = {

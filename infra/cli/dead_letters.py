@@ -63,7 +63,7 @@ def show(
     Example: headrace dead-letters show 3f2a9c --show-original
     """
     from infra.connection import open_bus
-    from infra.letters import SHOWN, audit, original, pick, read_letters
+    from infra.letters import SHOWN, audit_letter, original, pick, read_letters
 
     with open_bus(data_dir) as (_, bus, admin):
         letter = pick(read_letters(bus, admin), letter_id)
@@ -72,7 +72,7 @@ def show(
         shown["original_kept"] = record is not None
         if show_original and record is not None:
             with _producer(bus) as producer:
-                audit(producer, SHOWN, letter, {})
+                audit_letter(producer, SHOWN, letter, {})
             shown["original"] = _original(record)
     if as_json:
         typer.echo(json.dumps(shown))

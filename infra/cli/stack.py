@@ -13,6 +13,7 @@ from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from infra.local.state import ChildState, StackState
+    from infra.local.supervisor import Plan
 
 _COLORS = {"ready": typer.colors.GREEN, "done": typer.colors.GREEN, "failed": typer.colors.RED}
 _FOLLOW_POLL_SECONDS = 0.3
@@ -73,7 +74,6 @@ def up(
     from infra.local.launch import launch
     from infra.local.serving import ensure_served
     from infra.local.stack import Ports, make_plan, prepare_data_dir
-    from infra.local.supervisor import Supervisor
     from schemas.settings import load_settings
 
     settings = load_settings(**({"data_dir": data_dir} if data_dir else {}))
@@ -91,13 +91,14 @@ def up(
         _print_ready(state, detached=True)
         return
     prepare_data_dir(settings)
-
-    async def run() -> None:
-        supervisor = Supervisor(make_plan(settings, ports, only or (), served), _print_change)
-        await supervisor.run(lambda state: _print_ready(state, detached=False))
-
-    asyncio.run(run())
+    asyncio.run(_run(make_plan(settings, ports, only or (), served)))
     typer.echo("stopped; the data stays")
+
+
+async def _run(plan: "Plan") -> None:
+    from infra.local.supervisor import Supervisor
+
+    await Supervisor(plan, _print_change).run(lambda state: _print_ready(state, detached=False))
 
 
 def down(data_dir: DataDir = None) -> None:

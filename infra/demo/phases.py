@@ -13,3 +13,19 @@ class Progress(Protocol):
     def remaining(self, num: int) -> None: ...
 
     def end(self) -> None: ...
+
+
+class Silent:
+    """Shows nothing: whoever plays speaks for itself."""
+
+    def begin(self, what: str, total: int | None) -> None:
+        """A phase begins."""
+
+    def advance(self, num: int = 1) -> None:
+        """Some of it is done."""
+
+    def remaining(self, num: int) -> None:
+        """So much is left."""
+
+    def end(self) -> None:
+        """A phase ends."""

@@ -36,7 +36,7 @@ from streams.batching.memory import Memory, dump, header, load
 from streams.batching.reading import Place, Policies, PolicyReader, Sent, SentReader, StepReader
 from streams.runtime import ReplayMark
 from streams.runtime.crashes import CrashLedger
-from streams.runtime.lane import MAX_CRASHES, Table, coordinates, dead_letter
+from streams.runtime.lane import Table, coordinates, dead_letter
 
 log = structlog.get_logger()
 
@@ -155,15 +155,15 @@ class BatchingLane:
     async def _take(self, records: Sequence[Received]) -> None:
         await self._open_partitions({record.partition for record in records})
         samples = [*self._samples(records)]
-        places = [*self._places(sample for _, sample in samples)]
+        places = [*self._places(samples)]
         steps = await asyncio.to_thread(self._readers.steps.read, places) if places else {}
         for record, sample in samples:
             self._taken[coordinates(record)] = record
-            try:
-                self._offer(record, sample, steps)
-            except Exception:
-                self._crashes.add(coordinates(record))
-                raise
+            with self._crashes.counting(coordinates(record)):
+                try:
+                    self._offer(record, sample, steps)
+                except PermanentError as error:  # the sample was read: what is wrong now is ours
+                    raise RuntimeError("a sample that was read could not be offered") from error
 
     def _samples(self, records: Sequence[Received]) -> Iterator[tuple[Received, Sample]]:
         """The samples of the records; what is none becomes a dead letter."""
@@ -180,16 +180,17 @@ class BatchingLane:
                 self._count("dead_lettered")
 
     def _sample_of(self, record: Received) -> Sample:
-        if self._crashes.count(coordinates(record)) >= MAX_CRASHES:
-            raise PermanentError(Reason.BUG)
-        event = decode(record.value)
-        if not isinstance(event, Sample):
-            raise PermanentError(Reason.UNEXPECTED_EVENT)
-        return replace(event, replayed=True) if self._mark.is_replayed(record) else event
+        with self._crashes.counting(coordinates(record)):
+            event = decode(record.value)
+            if not isinstance(event, Sample):
+                raise PermanentError(Reason.UNEXPECTED_EVENT)
+            return replace(event, replayed=True) if self._mark.is_replayed(record) else event
 
-    def _places(self, samples: Iterable[Sample]) -> Iterator[Place]:
-        for sample in samples:
-            if self._desk.needs_steps(sample, self._memory(sample)):
+    def _places(self, samples: Iterable[tuple[Received, Sample]]) -> Iterator[Place]:
+        for record, sample in samples:
+            with self._crashes.counting(coordinates(record)):
+                is_needed = self._desk.needs_steps(sample, self._memory(sample))
+            if is_needed:
                 yield from ((ref.partition, ref.offset) for ref in sample.step_refs)
 
     def _offer(self, record: Received, sample: Sample, steps: dict[Place, Step]) -> None:

@@ -194,19 +194,29 @@ def _parse_whole(body: bytes, as_chat: Callable[[JsonObject], JsonObject]) -> Ch
 
 def _parse_stream(body: bytes, as_chat: Callable[[JsonObject], JsonObject]) -> ChatResponse | None:
     stream = _Stream()
-    num_events = 0
+    num_events, damaged = feed(body, lambda chunk: stream.add(as_chat(chunk)))
+    stream.damaged |= damaged
+    return stream.response() if num_events else None
+
+
+def feed(body: bytes, add: Callable[[JsonObject], None]) -> tuple[int, bool]:
+    """Give each JSON object of a stream to `add`, in order and up to its end.
+
+    How many there were, and whether an event was no JSON: the last of a stream that was cut, say.
+    """
+    num_events, damaged = 0, False
     for data in data_of_events(body):
         if data.strip() == "[DONE]":
             break
         try:
-            chunk = loads(data)
+            event = loads(data)
         except ValueError:
-            stream.damaged = True  # the last event of a stream that was cut, or no JSON
+            damaged = True
             continue
-        if isinstance(chunk, dict):
+        if isinstance(event, dict):
             num_events += 1
-            stream.add(as_chat(chunk))
-    return stream.response() if num_events else None
+            add(event)
+    return num_events, damaged
 
 
 #: Delta fields with rules of their own; all others are joined by `_joined`.

@@ -2,10 +2,16 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from schemas.errors import HeadraceError, PermanentError, Reason
 
 Where = tuple[str, int, int]
 
+#: A record that stopped the process so often is dead-lettered as `bug`.
+MAX_CRASHES = 3
 #: Records remembered; the oldest is forgotten first. A crash loop concerns one record at a time.
 MAX_REMEMBERED = 1_000
 
@@ -23,6 +29,22 @@ class CrashLedger:
     def count(self, where: Where) -> int:
         """Number of crashes that this record caused."""
         return self._counts.get(where, 0)
+
+    @contextmanager
+    def counting(self, where: Where) -> Iterator[None]:
+        """Count what is a bug as a crash of this record before it goes on up.
+
+        PermanentError with the reason `bug` for a record that caused too many already.
+        """
+        if self.count(where) >= MAX_CRASHES:
+            raise PermanentError(Reason.BUG)
+        try:
+            yield
+        except HeadraceError:
+            raise
+        except Exception:
+            self.add(where)
+            raise
 
     def add(self, where: Where) -> None:
         """Count one more crash of this record."""

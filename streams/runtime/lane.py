@@ -20,7 +20,7 @@ from schemas.atdp.types import Coordinates
 from schemas.bus import Producer, Received, Record, deliver
 from schemas.clock import Clock
 from schemas.codec import encode
-from schemas.errors import HeadraceError, PermanentError, QuarantineError, Reason
+from schemas.errors import PermanentError, QuarantineError, Reason
 from schemas.ids import derive_id
 from schemas.telemetry import Metrics
 from schemas.tracing import carried
@@ -29,7 +29,6 @@ from streams.runtime.holds import Held, Holds, LogEnds
 
 log = structlog.get_logger()
 
-MAX_CRASHES = 3
 #: Holds that end in one batch at most, or as many as the batch has records; the rest end in the
 #: next one, so that a stream that stood still does not come back as one batch without an end.
 MAX_ENDED_HOLDS = 500
@@ -241,20 +240,15 @@ class RecordLane:
         where = coordinates(record)
         result = "handled"
         try:
-            self._refuse_if_it_keeps_crashing(where)
-            view = _Overlay(self._table, batch, record.partition)
-            effects = self._processor.handle(record, view, overdue=overdue)
-            _refuse_oversized(effects)
+            with self._crashes.counting(where):
+                view = _Overlay(self._table, batch, record.partition)
+                effects = self._processor.handle(record, view, overdue=overdue)
+                _refuse_oversized(effects)
         except PermanentError as error:
             letter = dead_letter(self._group, record, error, self._clock, self._metrics)
             effects, result = Effects(outputs=(letter,)), "dead_lettered"
         except QuarantineError as error:
             effects, result = Effects(outputs=(self._quarantine(record, error),)), "quarantined"
-        except HeadraceError:
-            raise
-        except Exception:
-            self._crashes.add(where)
-            raise
         if isinstance(effects, Hold):
             self._hold(record, effects, batch)
             return False
@@ -267,10 +261,6 @@ class RecordLane:
         batch.finished.append(record)
         self._metrics.counter("headrace_records", group=self._group, result=result).inc()
         return True
-
-    def _refuse_if_it_keeps_crashing(self, where: tuple[str, int, int]) -> None:
-        if self._crashes.count(where) >= MAX_CRASHES:
-            raise PermanentError(Reason.BUG)
 
     def _hold(self, record: Received, hold: Hold, batch: _Batch) -> None:
         batch.hold(Held(record, hold.seconds, self._clock.monotonic() + hold.seconds))

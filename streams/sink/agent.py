@@ -20,10 +20,10 @@ from schemas.atdp.types import Coordinates
 from schemas.bus import Producer, Received, Record, deliver
 from schemas.clock import Clock, SystemClock
 from schemas.codec import decode
-from schemas.errors import HeadraceError, PermanentError, Reason
+from schemas.errors import PermanentError, Reason
 from schemas.telemetry import Metrics
 from streams.runtime.crashes import CrashLedger
-from streams.runtime.lane import MAX_CRASHES, coordinates, dead_letter
+from streams.runtime.lane import coordinates, dead_letter
 from streams.runtime.shell import Shell
 from streams.sink.migrate import open_migrated
 from streams.sink.rows import Row, to_row
@@ -100,17 +100,10 @@ class SinkLane:
 
     def _row(self, record: Received) -> Row:
         where = coordinates(record)
-        if self._crashes.count(where) >= MAX_CRASHES:
-            raise PermanentError(Reason.BUG)
         topic, partition, offset = where
         at = Coordinates(topic=topic, partition=partition, offset=offset)
-        try:
+        with self._crashes.counting(where):
             return to_row(decode(record.value), at, self._clock.now())
-        except HeadraceError:
-            raise
-        except Exception:
-            self._crashes.add(where)
-            raise
 
     def _dead_letter(self, record: Received, error: PermanentError) -> Record:
         self._count("dead_lettered", 1)

@@ -6,24 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from infra.demo.phases import Silent
 from infra.demo.stage import Stage, staged
 from infra.local.stack import Ports
-
-
-class Silent:
-    """Shows no progress."""
-
-    def begin(self, what: str, total: int | None) -> None:
-        """A phase begins."""
-
-    def advance(self, num: int = 1) -> None:
-        """Some of it is done."""
-
-    def remaining(self, num: int) -> None:
-        """So much is left."""
-
-    def end(self) -> None:
-        """A phase ends."""
 
 
 @contextmanager

@@ -1,22 +1,19 @@
 """`headrace demo --learn` from an empty folder to its figures."""
 
 import asyncio
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from infra.demo import serving_stage
 from infra.demo.learning.course import Board, Classroom, Course, Plan
 from infra.demo.learning.curve import write_png
 from infra.demo.learning.figures import Served, numbers
 from infra.demo.learning.model import NAME, ensure_desk_model
-from infra.demo.stage import Stage, clear_folder, free_stack_ports, stage_of
 from infra.local import serving
 from infra.local.engine import ensure_engine
-from infra.local.launch import find_settings, launch, shut_down
 from infra.local.stack import Ports
 from schemas import codec, topics
 from schemas.atdp.weights import AckStatus, ManifestKind, WeightsAck
@@ -79,7 +76,9 @@ def run(
     python = ensure_engine(load_settings().worker.python, lambda text: say("engine", text))
     folder = ensure_desk_model(python, lambda text: say("model", text))
     served = serving.Served(folder, NAME, python, learns=updates)
-    with _staged(data_dir, served, say, keep=keep, ports=ports) as stage:
+    with serving_stage.serving(
+        data_dir, served, say, keep=keep, ports=ports, settings=_SETTINGS
+    ) as stage:
         policy = stage.settings.worker.policy
         board = Board(data_dir / "trainer" / policy / "steps.jsonl")
         target = stage.target
@@ -92,31 +91,6 @@ def run(
         write_png(picture, [o.reward for o in course.outcomes], [o.reward for o in course.control])
         seconds = time.monotonic() - started
         return Shown(course, numbers(course, board.lines(), found, seconds), picture)
-
-
-@contextmanager
-def _staged(
-    data_dir: Path, served: serving.Served, say: Say, *, keep: bool, ports: Ports | None
-) -> Iterator[Stage]:
-    """A stack that serves, and learns, for the length of the block; with `keep` it stays."""
-    clear_folder(data_dir)
-    config = data_dir / "headrace.toml"
-    config.write_text(_SETTINGS)
-    # The supervisor and its children read the same file; they find it through the environment.
-    os.environ["HEADRACE_CONFIG"] = str(config)
-    settings = load_settings(data_dir=data_dir)
-    say("stack", "starting Kafka, ClickHouse, gateway, processors, vLLM and the trainer")
-    started, succeeded = time.monotonic(), False
-    try:
-        launch(settings, ports or free_stack_ports(settings), lambda _child: None, (), served)
-        say("stack", f"ready after {time.monotonic() - started:.0f} s")
-        found = find_settings(data_dir)
-        url = f"http://{found.gateway.host}:{found.gateway.port}"
-        yield stage_of(found, url, _Silent())
-        succeeded = True
-    finally:
-        if not (keep and succeeded):
-            shut_down(data_dir)
 
 
 def _served(bus: Bus, policy: str) -> Served:
@@ -136,15 +110,3 @@ def _served(bus: Bus, policy: str) -> Served:
         tuple(ack.pause_ms for ack in acks if ack.pause_ms is not None),
         tuple(sorted({ack.version for ack in acks})),
     )
-
-
-class _Silent:
-    """A progress that shows nothing: the demo speaks for itself."""
-
-    def begin(self, what: str, total: int | None) -> None: ...
-
-    def advance(self, num: int = 1) -> None: ...
-
-    def remaining(self, num: int) -> None: ...
-
-    def end(self) -> None: ...

@@ -1,17 +1,15 @@
 """The whole demo of weights: its stack, its scenes, and what the store says at the end."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.demo.stage import TENANT, Stage, clear_folder, free_stack_ports, stage_of
+from infra.demo.serving_stage import serving
+from infra.demo.stage import TENANT
 from infra.demo.weights.learning import Lesson
 from infra.demo.weights.scenes import Played, Scenery, Show, play
-from infra.local.launch import find_settings, launch, shut_down
-from infra.local.serving import Served, ensure_served
+from infra.local.serving import ensure_served
 from infra.local.stack import Ports
 from infra.store import open_reader
 from schemas.settings import load_settings
@@ -73,27 +71,6 @@ class Shown:
         }
 
 
-@contextmanager
-def staged(
-    data_dir: Path, served: Served, *, keep: bool, show: Show, ports: Ports | None = None
-) -> Iterator[Stage]:
-    """A stack with a worker for the length of the block; with `keep` it stays after a success."""
-    clear_folder(data_dir)
-    settings = load_settings(data_dir=data_dir)
-    show("stack", "starting Kafka, ClickHouse, gateway, processors and vLLM (a minute or so)")
-    started, succeeded = time.monotonic(), False
-    try:
-        launch(settings, ports or free_stack_ports(settings), lambda _child: None, (), served)
-        show("stack", f"ready after {time.monotonic() - started:.0f} s")
-        found = find_settings(data_dir)
-        url = f"http://{found.gateway.host}:{found.gateway.port}"
-        yield stage_of(found, url, _Silent())
-        succeeded = True
-    finally:
-        if not (keep and succeeded):
-            shut_down(data_dir)
-
-
 def run(
     data_dir: Path, model: str | None, lesson: Lesson, show: Show, *,
     keep: bool, ports: Ports | None = None,
@@ -102,7 +79,7 @@ def run(
     started = time.monotonic()
     settings = load_settings(data_dir=data_dir)
     served = ensure_served(settings, model, lambda text: show("model", text))
-    with staged(data_dir, served, keep=keep, show=show, ports=ports) as stage:
+    with serving(data_dir, served, show, keep=keep, ports=ports) as stage:
         worker = stage.settings.worker
         scenery = Scenery(
             bus=stage.bus,
@@ -132,18 +109,6 @@ def _rows(data_dir: Path, num_steps: int) -> list[dict[str, Any]]:
             if found["steps"] >= num_steps or time.monotonic() > deadline:
                 return reader.rows(SQL)
             time.sleep(_POLL_SECONDS)
-
-
-class _Silent:
-    """A progress that shows nothing: the scenes speak for themselves."""
-
-    def begin(self, what: str, total: int | None) -> None: ...
-
-    def advance(self, num: int = 1) -> None: ...
-
-    def remaining(self, num: int) -> None: ...
-
-    def end(self) -> None: ...
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:

@@ -16,9 +16,9 @@ from streams.redaction.chat import (
     as_objects,
     as_text,
     dumps,
+    feed,
     loads,
 )
-from streams.redaction.sse import data_of_events
 
 _SAMPLING = (
     "temperature", "top_p", "top_k", "max_tokens", "stop_sequences", "tool_choice", "thinking",
@@ -104,16 +104,8 @@ def _count(value: Any) -> int | None:
 
 def _parse_stream(body: bytes) -> ChatResponse | None:
     stream = _Stream()
-    num_events = 0
-    for data in data_of_events(body):
-        try:
-            event = loads(data)
-        except ValueError:
-            stream.damaged = True  # the last event of a stream that was cut, or no JSON
-            continue
-        if isinstance(event, dict):
-            num_events += 1
-            stream.add(event)
+    num_events, damaged = feed(body, stream.add)
+    stream.damaged |= damaged
     return stream.response() if num_events else None
 
 

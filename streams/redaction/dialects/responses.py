@@ -18,10 +18,10 @@ from streams.redaction.chat import (
     as_text,
     content_text,
     dumps,
+    feed,
     loads,
     same_json,
 )
-from streams.redaction.sse import data_of_events
 
 _SAMPLING = (
     "temperature", "top_p", "max_output_tokens", "max_tool_calls", "reasoning", "tool_choice",
@@ -115,18 +115,8 @@ def _response(response: JsonObject, items: list[JsonObject], *, damaged: bool) -
 
 def _parse_stream(body: bytes) -> ChatResponse | None:
     stream = _Stream()
-    num_events = 0
-    for data in data_of_events(body):
-        if data.strip() == "[DONE]":
-            break
-        try:
-            event = loads(data)
-        except ValueError:
-            stream.damaged = True  # the last event of a stream that was cut, or no JSON
-            continue
-        if isinstance(event, dict):
-            num_events += 1
-            stream.add(event)
+    num_events, damaged = feed(body, stream.add)
+    stream.damaged |= damaged
     return stream.answer() if num_events else None
 
 

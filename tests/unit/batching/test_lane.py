@@ -26,11 +26,12 @@ from schemas.microbatches import read_microbatch
 from schemas.settings import BatchingSettings
 from schemas.store import BlobStore
 from schemas.telemetry import Metrics
+from streams.batching import lane as lane_module
 from streams.batching.agent import make_desk
 from streams.batching.lane import BatchingLane, Readers
 from streams.batching.reading import PolicyReader, SentReader, StepReader
 from streams.runtime import ReplayMark
-from streams.runtime.crashes import CrashLedger
+from streams.runtime.crashes import MAX_CRASHES, CrashLedger
 from tests.training_events import NOON, model_step, retracted, sample_of
 
 NUM_PARTITIONS = 2
@@ -403,3 +404,23 @@ def test_memories_end_with_the_retention(world: World) -> None:
     world.trajectory(*steps_of(2))
     world.run()
     assert key not in Table(world.bus).rows
+
+
+def test_a_record_whose_reading_is_a_bug_is_set_aside_after_three_crashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    world.trajectory(*steps_of(1))
+
+    def broken(_value: bytes | None) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(lane_module, "decode", broken)
+    for _ in range(MAX_CRASHES):
+        with pytest.raises(RecursionError):
+            world.run()
+        world.start()
+    world.run()
+    (letter,) = world.events(topics.dead_letter_topic(topics.SAMPLES))
+    assert decode(letter.value).reason == "bug"
+    assert world.unacknowledged() == []
