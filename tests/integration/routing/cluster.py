@@ -52,12 +52,13 @@ class Cluster:
     stack: AsyncExitStack
     processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
-    def add_worker(self, worker_id: str, *, refuses: int | None = None) -> None:
-        """Start one as a process."""
+    def add_worker(self, worker_id: str, **behaviour: int) -> None:
+        """Start one as a process; `refuses=2` or `dies_at=2` say what it does with a version."""
         [port] = free_ports(1)
         command = [sys.executable, "-m", "tests.integration.routing.double"]
         command += [self.servers, self.prefix, worker_id, str(port)]
-        command += [] if refuses is None else [str(refuses)]
+        for name, version in behaviour.items():
+            command += [f"--{name.replace('_', '-')}", str(version)]
         process = self.stack.enter_context(running(command, self.folder / f"{worker_id}.log"))
         self.processes[worker_id] = process
 

@@ -1,11 +1,13 @@
 """A worker without an engine: it follows assignments, proves, stamps and answers as a real one.
 
 Its answers name the version that made them. Run as
-`python -m tests.integration.routing.double SERVERS PREFIX WORKER_ID PORT [REFUSED_VERSION]`.
+`python -m tests.integration.routing.double SERVERS PREFIX WORKER_ID PORT`; `--help` lists its faults.
 """
 
+import argparse
 import asyncio
-import sys
+import os
+import signal
 import time
 from datetime import UTC, datetime
 
@@ -28,8 +30,10 @@ _HEARTBEAT_SECONDS = 1.0
 class Double:
     """One worker. An update waits for the answers under way, as the real one's does."""
 
-    def __init__(self, bus: Bus, worker_id: str, port: int, refused: int | None) -> None:
-        self._bus, self._id, self._refused = bus, worker_id, refused
+    def __init__(
+        self, bus: Bus, worker_id: str, port: int, refused: int | None, deadly: int | None
+    ) -> None:
+        self._bus, self._id, self._refused, self._deadly = bus, worker_id, refused, deadly
         self._address = f"http://127.0.0.1:{port}"
         self._started_at = datetime.now(UTC)
         self._serves: VersionRef | None = None
@@ -75,6 +79,10 @@ class Double:
         if target.version == self._refused:
             await self._say(ack(self._id, target.version, AckStatus.REFUSED, occurred_at=_now()))
             return
+        if target.version == self._deadly:
+            while not self._num_running:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.001)
+            os.kill(os.getpid(), signal.SIGKILL)
         self._may_run.clear()
         while self._num_running:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.001)
@@ -97,18 +105,27 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-async def main(arguments: list[str]) -> None:
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    for name in ("servers", "prefix", "worker_id"):
+        parser.add_argument(name)
+    parser.add_argument("port", type=int)
+    parser.add_argument("--refuses", type=int, help="the version it does not prove")
+    parser.add_argument("--dies-at", type=int, help="the version whose update kills it, answering")
+    return parser.parse_args()
+
+
+async def main(told: argparse.Namespace) -> None:
     """Serve until killed."""
-    servers, prefix, worker_id, port, *refused = arguments
-    bus = KafkaBus(KafkaAccess(servers, prefix=prefix))
-    worker = Double(bus, worker_id, int(port), int(refused[0]) if refused else None)
+    bus = KafkaBus(KafkaAccess(told.servers, prefix=told.prefix))
+    worker = Double(bus, told.worker_id, told.port, told.refuses, told.dies_at)
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", worker.answer)
     runner = web.AppRunner(app)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", int(port)).start()
+    await web.TCPSite(runner, "127.0.0.1", told.port).start()
     await worker.follow()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1:]))
+    asyncio.run(main(_arguments()))
