@@ -1,7 +1,7 @@
 """A worker without an engine: it follows assignments, proves, stamps and answers as a real one.
 
-Its answers name the version that made them. Run as
-`python -m tests.integration.routing.double SERVERS PREFIX WORKER_ID PORT`; `--help` lists its faults.
+Its answers name the version that made them. Run as `python -m tests.integration.routing.double
+SERVERS PREFIX WORKER_ID PORT`; `--help` lists its faults.
 """
 
 import argparse
