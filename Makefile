@@ -5,11 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test soak bench check format clean
+.PHONY: help setup demo demo-data test soak bench check format clean
 .DEFAULT_GOAL := help
 
 help: ## Show what each target does
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml
 	@$(or $(PYTHON),python3) -c 'import sys; v=sys.version_info[:2]; sys.exit(0 if (3,11)<=v<(3,13) else "headrace needs Python 3.11 or 3.12, this is %d.%d. Install one and run: make PYTHON=/path/to/python3.12 demo" % v)'
@@ -19,7 +19,10 @@ $(STAMP): pyproject.toml
 
 setup: $(STAMP) ## Create the virtual environment and install everything into it
 
-demo: setup ## Play a day of agent traffic through the whole pipeline and show what came out
+demo: setup ## Play agent traffic through the whole pipeline, then let a model learn from it
+	$(BIN)/headrace demo --then-learn
+
+demo-data: setup ## The first part of the demo alone: traffic through the pipeline
 	$(BIN)/headrace demo
 
 test: setup ## Run every test that needs no accelerator

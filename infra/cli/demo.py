@@ -44,6 +44,9 @@ def demo(
     learn: Annotated[
         bool, typer.Option("--learn", help="Let the model learn from rewards instead.")
     ] = False,
+    then_learn: Annotated[
+        bool, typer.Option("--then-learn", help="Stop the stack, then go on as with --learn.")
+    ] = False,
     no_updates: Annotated[
         bool, typer.Option("--no-updates", help="With --learn: the same without a trainer.")
     ] = False,
@@ -64,7 +67,8 @@ def demo(
     for vLLM in the cache (6 GB).
 
     With --learn a small model that the demo pre-trains itself answers customers, who rate it later;
-    it learns from that while it serves, for six minutes at most.
+    it learns from that while it serves, for six minutes at most. With --then-learn both are shown,
+    one after the other; learning has a folder of its own, and its stack stays up.
 
     Example: headrace demo --seed 7 --ephemeral
     """
@@ -83,6 +87,9 @@ def demo(
         return
     if model is not None:
         raise ConfigError("--model says whose weights to show. Add --weights.")
+    if then_learn:
+        _tour(console, data_dir.absolute(), seed, tasks, concurrency, as_json=as_json)
+        return
     _play(console, data_dir.absolute(), trajectories, seed, concurrency, keep=keep, as_json=as_json)
 
 
@@ -121,6 +128,36 @@ def _play(
         sys.stdout.write(report.numbers_line(played, seconds) + "\n")
     if not all(finding.good is not False for finding in report.findings(played, seconds)):
         raise typer.Exit(1)
+
+
+def _tour(
+    console: "Console", data_dir: Path, seed: int, tasks: int, concurrency: int, *, as_json: bool
+) -> None:
+    """The data path, then learning. Where there can be no engine, the first part was all."""
+    from infra.local.engine import ensure_engine
+    from infra.local.launch import shut_down
+    from schemas.settings import load_settings
+
+    if as_json:
+        raise ConfigError("--json prints the figures of one part: use it without --then-learn.")
+    configured = load_settings().worker.python
+    _play(console, data_dir, None, seed, concurrency, keep=True, as_json=False)
+    shut_down(data_dir)
+    console.print(
+        f"That stack is stopped now; its data stays in {data_dir}. `make demo-data` plays this "
+        "part alone and leaves it up.",
+        markup=False,
+        soft_wrap=True,
+    )
+    console.print("\n[bold]Second part: the agent's model gets better while it is used[/]")
+    try:
+        ensure_engine(configured, lambda text: console.print(text, markup=False, soft_wrap=True))
+    except ConfigError as error:
+        console.print(f"It is left out, since no model can be served here. {error}",
+                      style="yellow", markup=False, soft_wrap=True)  # fmt: skip
+        return
+    learning_dir = data_dir.with_name(f"{data_dir.name}-learning")
+    _learn(console, learning_dir, seed, tasks, updates=True, keep=True, as_json=False)
 
 
 def _weights(
@@ -167,9 +204,9 @@ def _learn(
     def show_line(text: str) -> None:
         console.print(text, markup=False, end="\r" if console.is_terminal else "\n")
 
-    plan = Plan(seed, num_tasks=tasks)
+    plan = Plan(seed, num_tasks=tasks, controls=updates)
     shown = run(data_dir, plan, say, show_line, updates=updates, keep=keep)
-    for line in lines(shown, data_dir, keep=keep):
+    for line in lines(shown, data_dir, seed, keep=keep):
         console.print(line, markup=False, soft_wrap=True)
     if as_json:
         sys.stdout.write(json.dumps(shown.numbers) + "\n")

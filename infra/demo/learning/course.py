@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from infra.demo.learning.agent import Agent
 from infra.demo.learning.customers import Customers
@@ -22,18 +23,23 @@ _SHOW_SECONDS = 2.0
 _EASY_LAG = 4.0
 _WINDOW = 200
 _EXAM_SEED = 97
-_NO_MARKS = Marks(0, 0, 0)
+_NO_MARKS = Marks((), 0)
+_Question = TypeVar("_Question")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is played. Learning ends with the first limit that is reached."""
+    """How much is played. Learning ends with the first limit that is reached.
+
+    `controls` says whether the first and the last fifth of the tasks are played before learning,
+    too, with the model as it is.
+    """
 
     seed: int
     num_tasks: int = 6_400
-    num_control: int = 400
+    controls: bool = True
     num_exam: int = 300
-    concurrency: int = 16
+    concurrency: int = 32
     max_updates: int = 100
     max_seconds: float = 360.0
 
@@ -96,8 +102,9 @@ class Classroom:
         try:
             show(f"examination of {plan.num_exam} held-out tasks, before")
             course.exam_before = await self._examine(agent, plan)
-            show(f"control: {plan.num_control} tasks without a reward")
-            course.control = await self._control(agent, plan)
+            if plan.controls:
+                show(f"control: the first and last {plan.num_tasks // 5} tasks, without a reward")
+                course.control = await self._control(agent, plan)
             show("traffic; customers rate each answer a second later")
             await self._learn(agent, plan, course, show_line)
             show(f"examination of {plan.num_exam} held-out tasks, after")
@@ -107,20 +114,22 @@ class Classroom:
         return course
 
     async def _examine(self, agent: Agent, plan: Plan) -> Marks:
-        questions = list(islice(tasks(plan.seed + _EXAM_SEED, held_out=True), plan.num_exam))
-        pairs: list[tuple[str, str]] = []
+        """A call that failed counts as a wrong answer."""
+        asked = islice(tasks(plan.seed + _EXAM_SEED, held_out=True), plan.num_exam)
+        questions = [task.request for task in asked]
+        answers = [""] * len(questions)
 
-        async def one(task: Task) -> None:
-            reply = await agent.answer(task.request)
+        async def one(number: int) -> None:
+            reply = await agent.answer(questions[number])
             if reply is not None:
-                pairs.append((task.request, reply.text))
+                answers[number] = reply.text
 
-        await _spread(iter(questions), one, plan.concurrency, lambda: False)
-        return mark(pairs)
+        await _spread(iter(range(len(questions))), one, plan.concurrency, lambda: False)
+        return mark([*zip(questions, answers, strict=True)])
 
     async def _control(self, agent: Agent, plan: Plan) -> list[Outcome]:
-        """The first and the last tasks of the course, with the model as it is."""
-        half = plan.num_control // 2
+        """The fifths of the course that are compared, with the model as it is."""
+        fifth = plan.num_tasks // 5
         chosen = list(islice(tasks(plan.seed), plan.num_tasks))
         found: list[Outcome] = []
         started = time.monotonic()
@@ -131,7 +140,7 @@ class Classroom:
                 right = float(reply.text.strip() == task.answer.strip())
                 found.append(Outcome(time.monotonic() - started, right))
 
-        await _spread(iter(chosen[:half] + chosen[-half:]), one, plan.concurrency, lambda: False)
+        await _spread(iter(chosen[:fifth] + chosen[-fifth:]), one, plan.concurrency, lambda: False)
         return found
 
     async def _learn(self, agent: Agent, plan: Plan, course: Course, show_line: Show) -> None:
@@ -189,8 +198,8 @@ def _line(course: Course, steps: list[dict[str, float]], started: float) -> str:
 
 
 async def _spread(
-    questions: Iterator[Task],
-    one: Callable[[Task], Awaitable[None]],
+    questions: Iterator[_Question],
+    one: Callable[[_Question], Awaitable[None]],
     concurrency: int,
     is_over: Callable[[], bool],
 ) -> None:

@@ -29,24 +29,29 @@ def is_right(request: str, answer: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """How an examination went. `diversity` is the share of answers that differ."""
+    """How an examination went: of each task, in order, whether its answer was right. `diversity`
+    is the share of answers that differ."""
 
-    num_tasks: int
-    num_right: int
+    right: tuple[bool, ...]
     num_distinct: int
+
+    @property
+    def num_tasks(self) -> int:
+        """How many were asked."""
+        return len(self.right)
 
     @property
     def score(self) -> float:
         """Share of right answers."""
-        return self.num_right / self.num_tasks if self.num_tasks else 0.0
+        return sum(self.right) / len(self.right) if self.right else 0.0
 
     @property
     def diversity(self) -> float:
         """Distinct answers, as a share of all."""
-        return self.num_distinct / self.num_tasks if self.num_tasks else 0.0
+        return self.num_distinct / len(self.right) if self.right else 0.0
 
 
 def mark(pairs: list[tuple[str, str]]) -> Marks:
     """Marks for requests and answers."""
-    right = sum(is_right(request, answer) for request, answer in pairs)
-    return Marks(len(pairs), right, len({answer for _, answer in pairs}))
+    right = tuple(is_right(request, answer) for request, answer in pairs)
+    return Marks(right, len({answer for _, answer in pairs}))

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, stdev
 from typing import Any
 
 from infra.demo.learning.course import Course, Outcome
@@ -35,6 +35,16 @@ def mean_and_interval(rewards: Sequence[float]) -> tuple[float, tuple[float, flo
     return share, (middle - half, middle + half)
 
 
+def paired_gain(before: Sequence[bool], after: Sequence[bool]) -> tuple[float, tuple[float, float]]:
+    """Mean difference over the same tasks, and its interval of 95 %. (0, (-1, 1)) below two."""
+    pairs = [float(b) - float(a) for a, b in zip(before, after, strict=True)]
+    if len(pairs) < 2:
+        return 0.0, (-1.0, 1.0)
+    mean = sum(pairs) / len(pairs)
+    half = _Z * stdev(pairs) / math.sqrt(len(pairs))
+    return mean, (mean - half, mean + half)
+
+
 def fifths(outcomes: Sequence[Outcome]) -> tuple[list[float], list[float]]:
     """Rewards of the first and of the last fifth."""
     number = len(outcomes) // 5
@@ -45,10 +55,15 @@ def fifths(outcomes: Sequence[Outcome]) -> tuple[list[float], list[float]]:
 def numbers(
     course: Course, steps: Sequence[Mapping[str, float]], served: Served, seconds: float
 ) -> dict[str, Any]:
-    """The line of `--json`. Names and order are fixed: users and checks rely on them."""
+    """The line of `--json`. Names and order are fixed: users and checks rely on them.
+
+    Where no control was played the course itself is one, since no trainer ran.
+    """
     first, last = fifths(course.outcomes)
     half = len(course.control) // 2
     control = [outcome.reward for outcome in course.control]
+    controls = (control[:half], control[half:]) if control else (first, last)
+    gain, gain_interval = paired_gain(course.exam_before.right, course.exam_after.right)
     (reward_first, ci_first), (reward_last, ci_last) = map(mean_and_interval, (first, last))
     lags = [step["lag"] for step in steps if "lag" in step]
     return {
@@ -56,8 +71,8 @@ def numbers(
         "reward_last": round(reward_last, 4),
         "ci_first": [round(x, 4) for x in ci_first],
         "ci_last": [round(x, 4) for x in ci_last],
-        "control_first": round(mean_and_interval(control[:half])[0], 4),
-        "control_last": round(mean_and_interval(control[half:])[0], 4),
+        "control_first": round(mean_and_interval(controls[0])[0], 4),
+        "control_last": round(mean_and_interval(controls[1])[0], 4),
         "versions_served": len(served.versions),
         "delta_bytes_median": median(served.delta_bytes) if served.delta_bytes else None,
         "full_bytes": served.full_bytes,
@@ -67,11 +82,16 @@ def numbers(
         "seconds": round(seconds, 1),
         "held_out_before": round(course.exam_before.score, 4),
         "held_out_after": round(course.exam_after.score, 4),
+        "held_out_gain": round(gain, 4),
+        "held_out_gain_ci": [round(x, 4) for x in gain_interval],
+        "held_out_right_before": _bits(course.exam_before.right),
+        "held_out_right_after": _bits(course.exam_after.right),
         "diversity_before": round(course.exam_before.diversity, 4),
         "diversity_after": round(course.exam_after.diversity, 4),
         "entropy_first": _edge(steps, "entropy", 0),
         "entropy_last": _edge(steps, "entropy", -1),
         "agreement_k3_max": _worst(steps, "agreement_k3"),
+        "agreement_known": sum("agreement_k3" in step for step in steps),
         "updates": len(steps),
         "updates_stopped": sum("stopped" in step for step in steps),
         "seconds_per_update": round(course.learn_seconds / len(steps), 2) if steps else None,
@@ -79,6 +99,11 @@ def numbers(
         "failed_calls": course.num_failed,
         "failed_rewards": course.num_rewards_failed,
     }
+
+
+def _bits(right: Sequence[bool]) -> str:
+    """A digit for each task, 1 where it was right: to be paired with those of another run."""
+    return "".join(str(int(one)) for one in right)
 
 
 def _edge(steps: Sequence[Mapping[str, float]], name: str, index: int) -> float | None:

@@ -7,7 +7,7 @@ from infra.demo.learning.curve import terminal
 from infra.demo.learning.show import Shown
 
 
-def lines(shown: Shown, data_dir: Path, *, keep: bool) -> Iterator[str]:
+def lines(shown: Shown, data_dir: Path, seed: int, *, keep: bool) -> Iterator[str]:
     """The curve, the figures in sentences, and what to do next."""
     found, course = shown.numbers, shown.course
     yield ""
@@ -19,11 +19,16 @@ def lines(shown: Shown, data_dir: Path, *, keep: bool) -> Iterator[str]:
     yield f"last fifth    {found['reward_last']:.2f}  (95 %: {low_last:.2f} to {high_last:.2f})"
     yield (
         f"control       {found['control_first']:.2f} and {found['control_last']:.2f}: the same "
-        "tasks, no update"
+        "tasks, the model as it was before"
+    )
+    low, high = found["held_out_gain_ci"]
+    yield (
+        f"held-out      {found['held_out_before']:.2f} before, {found['held_out_after']:.2f} "
+        f"after: {found['held_out_gain']:+.2f} on the same tasks (95 %: {low:+.2f} to {high:+.2f})"
     )
     yield (
-        f"held-out      {found['held_out_before']:.2f} before, {found['held_out_after']:.2f} after;"
-        f" distinct answers {found['diversity_before']:.0%} and {found['diversity_after']:.0%}"
+        f"distinct      {found['diversity_before']:.0%} of the held-out answers before, "
+        f"{found['diversity_after']:.0%} after"
     )
     yield (
         f"updates       {found['updates']}, of them {found['updates_stopped']} stopped by a "
@@ -37,7 +42,13 @@ def lines(shown: Shown, data_dir: Path, *, keep: bool) -> Iterator[str]:
     yield f"curve         {shown.picture}"
     yield f"in all        {found['tasks']} tasks, {found['seconds']:.0f} s"
     if keep:
-        yield f"The stack stays up: headrace workers -d {data_dir}; headrace down -d {data_dir}"
+        yield ""
+        yield "The stack stays up, with the trainer. Try next:"
+        yield f"  headrace workers -d {data_dir}   which version is served"
+        yield f"  headrace versions list -d {data_dir}"
+        yield f"Repeat it:  headrace demo --learn --seed {seed}"
+        yield f"Its control, all of the tasks:  headrace demo --learn --no-updates --seed {seed}"
+        yield f"Stop it:    headrace down -d {data_dir}"
 
 
 def _of_updates(shown: Shown) -> Iterator[str]:
@@ -53,4 +64,7 @@ def _of_updates(shown: Shown) -> Iterator[str]:
             f"{found['full_bytes'] / 1e6:.2f} MB; pause {found['pause_ms_p50']} ms"
         )
         yield "              (a high rate on a tiny model: large models change far less a step)"
-    yield f"agreement     k3 between trainer and engine at most {found['agreement_k3_max']}"
+    yield (
+        f"agreement     k3 between trainer and engine at most {found['agreement_k3_max']}, "
+        f"known for {found['agreement_known']} of {found['updates']} updates"
+    )

@@ -32,6 +32,8 @@ tick_seconds = 0.5
 settle_seconds = 0.2
 [redaction]
 tier = "regex"
+[sink]
+max_batch_wait_seconds = 2.0
 [batching]
 batch_sequences = 64
 max_wait_seconds = 10.0
@@ -40,6 +42,7 @@ learning_rate = 1e-4
 min_trajectories = 64
 anchor = "none"
 max_version_lag = 16
+num_kept_versions = 18
 """
 
 Say = Callable[[str, str], None]

@@ -11,7 +11,13 @@ from infra.demo.learning.course import Course, Outcome
 from infra.demo.learning.curve import smoothed, terminal, write_png
 from infra.demo.learning.customers import Customers
 from infra.demo.learning.examiner import is_right, mark
-from infra.demo.learning.figures import Served, fifths, mean_and_interval, numbers
+from infra.demo.learning.figures import (
+    Served,
+    fifths,
+    mean_and_interval,
+    numbers,
+    paired_gain,
+)
 from infra.demo.learning.tasks import GOODS, KINDS, TOOLS, is_held_out, lessons, tasks
 
 
@@ -66,6 +72,18 @@ def test_an_interval_holds_its_mean_and_narrows() -> None:
     assert mean_and_interval([]) == (0.0, (0.0, 1.0))
 
 
+def test_a_gain_is_paired_by_task() -> None:
+    before = [True] * 40 + [False] * 60
+    gain, (low, high) = paired_gain(before, [True] * 90 + [False] * 10)
+    assert gain == pytest.approx(0.5)
+    assert 0.39 < low < 0.41 < 0.59 < high < 0.61
+    # The same scores, but other tasks: the gain is the same and known less well.
+    other, (lower, higher) = paired_gain(before, [False] * 10 + [True] * 90)
+    assert other == pytest.approx(0.5)
+    assert lower < low < high < higher
+    assert paired_gain([], []) == (0.0, (-1.0, 1.0))
+
+
 def test_figures_are_those_of_the_course() -> None:
     course = Course(
         outcomes=[Outcome(float(i), float(i >= 60)) for i in range(100)],
@@ -87,6 +105,9 @@ def test_figures_are_those_of_the_course() -> None:
 
 
 def test_figures_of_a_course_without_a_trainer() -> None:
+    course = Course(outcomes=[Outcome(0.0, float(i % 2)) for i in range(100)])
+    played = numbers(course, [], Served((), 500, (), ()), 1.0)
+    assert (played["control_first"], played["control_last"]) == (0.5, 0.5)
     found = numbers(Course(), [], Served((), 500, (), ()), 1.0)
     assert found["tasks"] == found["updates"] == 0
     assert found["delta_bytes_median"] is found["lag_median"] is found["pause_ms_p50"] is None
