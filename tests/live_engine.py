@@ -77,7 +77,7 @@ def running(python: Path, folder: Path, tensors: dict[str, Tensor]) -> Iterator[
     command = EngineCommand(
         python=python, model=model, served_model_name=NAME, host="127.0.0.1", port=port,
         site=make_site(folder / "site"), secret=SECRET, kv_cache_gib=1, num_threads=1,
-        engine_args=("--max-model-len", "1024"),
+        scratch=folder / "scratch", engine_args=("--max-model-len", "1024"),
     )  # fmt: skip
     log = folder / "engine.log"
     process = EngineProcess(command, log)

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from inference.worker.engine.middleware import SECRET_VARIABLE
 from inference.worker.engine.plugin import BACKEND
+from inference.worker.scratch import Scratch
 from schemas.tether import tethered
 
 _GRACE_SECONDS = 10.0
@@ -30,6 +32,8 @@ class EngineCommand:
     secret: str
     kv_cache_gib: int
     num_threads: int
+    #: A folder of this engine's own, emptied at each start.
+    scratch: Path
     engine_args: tuple[str, ...] = ()
 
     def arguments(self) -> list[str]:
@@ -50,8 +54,11 @@ class EngineCommand:
             *self.engine_args,
         ]  # fmt: skip
 
-    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """Its environment: nothing is fetched or reported, one thread where nothing is said."""
+    def environment(self, base: Mapping[str, str], scratch: Path) -> dict[str, str]:
+        """Its environment: nothing is fetched or reported, one thread where nothing is said.
+
+        `scratch` is a short name of the folder.
+        """
         kept = {name: value for name, value in base.items() if not name.startswith(_NOT_PASSED_ON)}
         return {
             **kept,
@@ -67,8 +74,16 @@ class EngineCommand:
             "OMP_NUM_THREADS": str(self.num_threads),
             "VLLM_CPU_OMP_THREADS_BIND": base.get("VLLM_CPU_OMP_THREADS_BIND", "nobind"),
             "VLLM_LOGGING_LEVEL": "WARNING",
+            "TMPDIR": str(scratch),
+            "VLLM_RPC_BASE_PATH": str(scratch),
+            # What torch has compiled is of use to every engine, so it does not lie there.
+            "TORCHINDUCTOR_CACHE_DIR": base.get("TORCHINDUCTOR_CACHE_DIR", _compiled()),
             SECRET_VARIABLE: self.secret,
         }
+
+
+def _compiled() -> str:
+    return str(Path(tempfile.gettempdir()) / f"torchinductor_{os.getuid()}")
 
 
 class EngineProcess:
@@ -76,13 +91,14 @@ class EngineProcess:
 
     def __init__(self, command: EngineCommand, log: Path) -> None:
         """Start it. Call from the main thread."""
+        self._scratch = Scratch(command.scratch)
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 tethered(command.arguments()),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=command.environment(os.environ),
+                env=command.environment(os.environ, self._scratch.path),
                 start_new_session=True,
             )
 
@@ -103,6 +119,7 @@ class EngineProcess:
                 self._process.wait(_GRACE_SECONDS)
         self._signal(signal.SIGKILL)
         self._process.wait()
+        self._scratch.close()
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):

@@ -111,6 +111,7 @@ def _worker(
         secret=secret,
         kv_cache_gib=own.kv_cache_gib,
         num_threads=own.num_threads,
+        scratch=folder / "scratch",
         engine_args=own.engine_args,
     )
     client = EngineClient(own.port, secret)

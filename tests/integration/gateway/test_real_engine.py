@@ -51,7 +51,8 @@ def engine(engine_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     command = EngineCommand(
         python=engine_python, model=write_model(folder / "model", first_version()),
         served_model_name="tiny", host="127.0.0.1", port=port, site=make_site(folder / "site"),
-        secret="s" * 32, kv_cache_gib=1, num_threads=1, engine_args=("--max-model-len", "512"),
+        secret="s" * 32, kv_cache_gib=1, num_threads=1, scratch=folder / "scratch",
+        engine_args=("--max-model-len", "512"),
     )  # fmt: skip
     process = EngineProcess(command, folder / "engine.log")
     try:

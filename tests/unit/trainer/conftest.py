@@ -3,7 +3,9 @@ environment. What it has and we have not comes last on the path. Of the packages
 transformers needs its own `huggingface_hub`; it sees that one while it is imported, and nobody else
 ever does."""
 
+import atexit
 import importlib
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ _ITS_OWN = "huggingface_hub"
 
 def _links(theirs: Path, wanted: Callable[[str], bool]) -> str:
     folder = Path(tempfile.mkdtemp(prefix="headrace-torch-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for entry in theirs.iterdir():
         if wanted(entry.name):
             (folder / entry.name).symlink_to(entry)

@@ -53,10 +53,12 @@ def test_the_engine_sees_none_of_our_settings_and_no_secret_on_its_command_line(
     command = EngineCommand(
         python=Path(sys.executable), model=tmp_path, served_model_name="m", host="127.0.0.1",
         port=1, site=tmp_path, secret="hush", kv_cache_gib=1, num_threads=1,
-        engine_args=("--max-model-len", "7"),
+        scratch=tmp_path / "scratch", engine_args=("--max-model-len", "7"),
     )  # fmt: skip
-    environment = command.environment({"HEADRACE_KAFKA__SASL_USER": "x", "PATH": os.defpath})
+    base = {"HEADRACE_KAFKA__SASL_USER": "x", "PATH": os.defpath}
+    environment = command.environment(base, Path("/short"))
     assert environment["PATH"] == os.defpath
+    assert environment["TMPDIR"] == environment["VLLM_RPC_BASE_PATH"] == "/short"
     assert [name for name in environment if name.startswith("HEADRACE_")] == [
         "HEADRACE_ENGINE_SECRET"
     ]
