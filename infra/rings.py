@@ -77,7 +77,7 @@ class Watch:
 
     def propose(self, proposal: Proposal) -> None:
         """Write a proposal and wait until Kafka has it."""
-        key = proposal_key(proposal.policy, proposal.target.version)
+        key = proposal_key(proposal.policy, proposal.target.version, proposal.ring)
         record = Record(topics.WEIGHTS_PROMOTIONS, key, codec.encode(proposal))
         producer = self._bus.producer("headrace.cli")
         try:
@@ -87,7 +87,8 @@ class Watch:
 
     def answer_to(self, proposal: Proposal, seconds: float) -> ProposalAnswer | None:
         """What the promotion process says of it; None when it says nothing in time."""
-        at, wanted = (proposal.policy, proposal.target.version), proposal_id(proposal)
+        at = proposal.policy, proposal.ring, proposal.target.version
+        wanted = proposal_id(proposal)
 
         def is_answered() -> bool:
             answer = self.state.answers.get(at)

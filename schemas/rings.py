@@ -26,14 +26,19 @@ def is_name(text: str) -> bool:
     return _NAME.match(text) is not None
 
 
-def proposal_key(policy: str, version: int) -> bytes:
-    """The key of a proposal; the latest one of a version counts."""
-    return f"{policy}/proposal/{version}".encode()
+def proposal_key(policy: str, version: int, ring: str = DEFAULT_RING) -> bytes:
+    """The key of a proposal; the latest one of a version for a ring counts."""
+    return f"{policy}/proposal/{version}{_of_ring(ring)}".encode()
 
 
-def answer_key(policy: str, version: int) -> bytes:
-    """The key of what became of the latest proposal of a version."""
-    return f"{policy}/answer/{version}".encode()
+def answer_key(policy: str, version: int, ring: str = DEFAULT_RING) -> bytes:
+    """The key of what became of the latest proposal of a version for a ring."""
+    return f"{policy}/answer/{version}{_of_ring(ring)}".encode()
+
+
+def _of_ring(ring: str) -> str:
+    """Two rings may be offered one version at once, and compaction keeps one record a key."""
+    return "" if ring == DEFAULT_RING else f"/{ring}"
 
 
 def ring_key(policy: str, ring: str) -> bytes:

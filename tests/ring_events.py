@@ -79,7 +79,7 @@ def record(event: Any) -> Record:
             key = f"{event.policy}:{event.version}".encode()
             return Record(topics.WEIGHTS_VERSIONS, key, codec.encode(event))
         case Proposal():
-            key = proposal_key(event.policy, event.target.version)
+            key = proposal_key(event.policy, event.target.version, event.ring)
             return Record(topics.WEIGHTS_PROMOTIONS, key, codec.encode(event))
         case WeightsAck():
             return Record(topics.WEIGHTS_ACKS, event.worker_id.encode(), codec.encode(event))

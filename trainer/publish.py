@@ -160,7 +160,7 @@ class Versions:
         match event:
             case RingAssignment() if (event.policy, event.ring) == (self._policy, self._ring):
                 self._assignment = event
-            case Proposal() if event.policy == self._policy:
+            case Proposal() if (event.policy, event.ring) == (self._policy, self._ring):
                 self._proposed[event.target.version] = event
 
     def _propose(self, manifest: WeightsManifest, promise: Promise) -> None:
@@ -174,6 +174,6 @@ class Versions:
             ring=self._ring,
             proposed_at=self._now(),
         )
-        key = proposal_key(self._policy, manifest.version)
+        key = proposal_key(self._policy, manifest.version, self._ring)
         record = Record(topics.WEIGHTS_PROMOTIONS, key, codec.encode(proposal))
         deliver_now(self._proposals, [record], _DELIVERY_SECONDS)

@@ -119,7 +119,7 @@ def _record(event: RingAssignment | ProposalAnswer) -> Record:
     if isinstance(event, RingAssignment):
         key = ring_key(event.policy, event.ring)
     else:
-        key = answer_key(event.policy, event.version)
+        key = answer_key(event.policy, event.version, event.ring)
     return Record(topics.WEIGHTS_PROMOTIONS, key, codec.encode(event))
 
 

@@ -28,11 +28,13 @@ TOPICS = (
 )
 RingName = tuple[str, str]
 """Policy and ring."""
+Offered = tuple[str, str, int]
+"""Policy, ring and version: what the latest proposal counts for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """The latest proposal of a version, and when we read it on our own clock."""
+    """The latest proposal of a version for a ring, and when we read it on our own clock."""
 
     proposal: Proposal
     offset: int
@@ -44,8 +46,8 @@ class State:
     """All of it. `take` is the only way in."""
 
     histories: dict[str, History] = field(default_factory=dict)
-    proposals: dict[tuple[str, int], Proposed] = field(default_factory=dict)
-    answers: dict[tuple[str, int], ProposalAnswer] = field(default_factory=dict)
+    proposals: dict[Offered, Proposed] = field(default_factory=dict)
+    answers: dict[Offered, ProposalAnswer] = field(default_factory=dict)
     rings: dict[RingName, RingAssignment] = field(default_factory=dict)
     #: Worker → its latest ack, with the offset that it lies at.
     acks: dict[str, tuple[WeightsAck, int]] = field(default_factory=dict)
@@ -74,10 +76,10 @@ class State:
             case WeightsManifest():
                 self._take_manifest(event)
             case Proposal():
-                at = event.policy, event.target.version
+                at = event.policy, event.ring, event.target.version
                 self.proposals[at] = Proposed(event, received.offset, reading.monotonic)
             case ProposalAnswer():
-                self.answers[event.policy, event.version] = event
+                self.answers[event.policy, event.ring, event.version] = event
             case RingAssignment():
                 self._take_assignment(event)
             case WeightsAck():

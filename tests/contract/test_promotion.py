@@ -109,8 +109,8 @@ def test_proposals_are_answered_and_refused_versions_taken_back(place: Place) ->
         place.until(lambda s: s.rings and s.rings[POLICY, RING].stable == ref(1))
         write(place.bus, [beat("a", 1, heartbeat_at=datetime.now(UTC)),
                           beat("b", 1, heartbeat_at=datetime.now(UTC)), proposal(2)])  # fmt: skip
-        state = place.until(lambda s: (POLICY, 2) in s.answers)
-        assert state.answers[POLICY, 2].status is ProposalStatus.ACCEPTED
+        state = place.until(lambda s: (POLICY, RING, 2) in s.answers)
+        assert state.answers[POLICY, RING, 2].status is ProposalStatus.ACCEPTED
         write(place.bus, [ack("a", 2, AckStatus.REFUSED), ack("b", 2, AckStatus.REFUSED)])
         state = place.until(lambda s: s.rings[POLICY, RING].sequence == 3)
     ring = state.rings[POLICY, RING]

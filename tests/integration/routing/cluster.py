@@ -83,7 +83,7 @@ class Cluster:
 
     def _settle(self, version: int) -> None:
         with watching(self.bus) as watch:
-            proposed = watch.state.proposals[POLICY, version].proposal
+            proposed = watch.state.proposals[POLICY, RING, version].proposal
             answer = watch.answer_to(proposed, 30)
             assert answer is not None
             assert answer.status.value == "accepted", answer.reason

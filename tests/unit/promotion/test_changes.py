@@ -44,6 +44,20 @@ def test_an_accepted_proposal_becomes_the_whole_assignment(world: World) -> None
     assert answer.proposal_id == ring.decision_id
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_two_rings_may_be_offered_one_version_at_once(world: World, *, is_restarted: bool) -> None:
+    """Nobody decides between the two; the second one must not hide the first."""
+    world.add(proposal(2, proposed_at=at(1)), proposal(2, proposed_at=at(2), ring="other"))
+    if is_restarted:  # all that is left is what compaction keeps
+        world.restart()
+    world.settle()
+    for ring in (RING, "other"):
+        assert world.state.rings[POLICY, ring].stable == ref(2)
+        assert world.answer(2, ring).status is ProposalStatus.ACCEPTED
+    assert world.answer(2) != world.answer(2, "other")
+    assert not world.state.pending()
+
+
 def test_a_rollback_is_an_ordinary_assignment_with_a_lower_version(world: World) -> None:
     for seconds, version in enumerate((2, 3, 2, 1, 4), start=1):
         promote(world, version, float(seconds))
@@ -89,8 +103,9 @@ def test_what_cannot_be_accepted_is_answered_with_what_to_do(
     world: World, changes: dict[str, object], why: str
 ) -> None:
     promote(world, 2, 1.0, **changes)
-    assert world.answer(2).status is ProposalStatus.REFUSED
-    assert why in world.answer(2).reason
+    answer = world.answer(2, str(changes.get("ring", RING)))
+    assert answer.status is ProposalStatus.REFUSED
+    assert why in answer.reason
     assert world.ring.sequence == 1
 
 

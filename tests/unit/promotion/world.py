@@ -51,8 +51,9 @@ class World:
             key = ring_key(made.policy, made.ring)
             self._append(Record(topics.WEIGHTS_PROMOTIONS, key, codec.encode(made)))
         if change.answer is not None:
-            answer_to = answer_key(change.answer.policy, change.answer.version)
-            self._append(Record(topics.WEIGHTS_PROMOTIONS, answer_to, codec.encode(change.answer)))
+            answer = change.answer
+            key = answer_key(answer.policy, answer.version, answer.ring)
+            self._append(Record(topics.WEIGHTS_PROMOTIONS, key, codec.encode(answer)))
         return change
 
     def settle(self) -> None:
@@ -75,5 +76,5 @@ class World:
     def ring(self) -> RingAssignment:
         return self.state.rings[POLICY, RING]
 
-    def answer(self, version: int) -> ProposalAnswer:
-        return self.state.answers[POLICY, version]
+    def answer(self, version: int, ring: str = RING) -> ProposalAnswer:
+        return self.state.answers[POLICY, ring, version]
