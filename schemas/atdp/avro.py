@@ -7,10 +7,12 @@ and refuses to change a released one: a changed type needs a new version in `REL
 import dataclasses
 import functools
 import json
+import operator
 import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -50,6 +52,7 @@ RELEASES: dict[int, tuple[type, int]] = {
     23: (internal.Sample, 2),
     24: (training.MicroBatch, 1),
     25: (training.SampleDecision, 1),
+    26: (protocol.Step, 2),
 }
 
 _PRIMITIVES: dict[Any, JsonValue] = {
@@ -137,21 +140,52 @@ def _enum_schema(cls: type[StrEnum], seen: set[str]) -> JsonValue:
 
 def to_plain(event: Any) -> JsonValue:
     """A record as the plain values that fastavro writes. Integers become floats where asked."""
-    return {name: convert(getattr(event, name)) for name, convert, _ in _plan(event.__class__)}
+    plan = _plan(event.__class__)
+    plain = dict(zip(plan.names, plan.values_of(event), strict=True))
+    for name, convert in plan.written:
+        plain[name] = convert(plain[name])
+    return plain
 
 
 def from_plain(cls: type, value: Mapping[str, Any]) -> Any:
     """The record that `to_plain` made `value` from; missing optional fields take their default."""
-    return cls(**{name: parse(value[name]) for name, _, parse in _plan(cls) if name in value})
+    plain = dict(value)
+    for name, parse in _plan(cls).read:
+        if name in plain:
+            plain[name] = parse(plain[name])
+    return cls(**plain)
 
 
 Converter = Callable[[Any], Any]
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How records of a type are written and read; fields that stay as they are need no call."""
+
+    names: tuple[str, ...]
+    values_of: Callable[[Any], tuple[Any, ...]]
+    written: tuple[tuple[str, Converter], ...]
+    read: tuple[tuple[str, Converter], ...]
+
+
 @functools.cache
-def _plan(cls: type) -> tuple[tuple[str, Converter, Converter], ...]:
+def _plan(cls: type) -> _Plan:
     hints = typing.get_type_hints(cls)
-    return tuple((f.name, *_converters(hints[f.name])) for f in dataclasses.fields(cls))
+    names = tuple(field.name for field in dataclasses.fields(cls))
+    converters = {name: _converters(hints[name]) for name in names}
+    return _Plan(
+        names=names,
+        values_of=_getter(names),
+        written=tuple((n, write) for n, (write, _) in converters.items() if write is not _same),
+        read=tuple((n, read) for n, (_, read) in converters.items() if read is not _same),
+    )
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) == 1:  # `attrgetter` of one name gives no tuple
+        return lambda event: (getattr(event, names[0]),)
+    return operator.attrgetter(*names)
 
 
 def _same(value: Any) -> Any:
@@ -162,7 +196,7 @@ def _converters(hint: Any) -> tuple[Converter, Converter]:
     """How to write and how to read a value of that type."""
     if typing.get_origin(hint) is tuple:
         write, read = _converters(typing.get_args(hint)[0])
-        return (lambda v: [write(x) for x in v]), (lambda v: tuple(read(x) for x in v))
+        return _each(list, write), _each(tuple, read)
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         return _union_converters(typing.get_args(hint))
     if hint is float:
@@ -170,11 +204,14 @@ def _converters(hint: Any) -> tuple[Converter, Converter]:
     if hint is datetime:
         return _same, lambda v: v if v.tzinfo else v.replace(tzinfo=UTC)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        record = hint
-        return to_plain, lambda v: from_plain(record, v)
+        return to_plain, functools.partial(from_plain, hint)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return (lambda v: v.value), hint
+        return operator.attrgetter("value"), hint
     return _same, _same
+
+
+def _each(into: type[list[Any]] | type[tuple[Any, ...]], convert: Converter) -> Converter:
+    return into if convert is _same else lambda values: into(map(convert, values))
 
 
 def _union_converters(members: tuple[Any, ...]) -> tuple[Converter, Converter]:
@@ -182,7 +219,11 @@ def _union_converters(members: tuple[Any, ...]) -> tuple[Converter, Converter]:
     if set(others) == {bool, float}:  # True stays a boolean, 1 becomes 1.0
         return (lambda v: float(v) if isinstance(v, int) and not isinstance(v, bool) else v), _same
     write, read = _converters(others[0])
-    return (lambda v: None if v is None else write(v)), (lambda v: None if v is None else read(v))
+    return _unless_none(write), _unless_none(read)
+
+
+def _unless_none(convert: Converter) -> Converter:
+    return convert if convert is _same else lambda v: None if v is None else convert(v)
 
 
 def main() -> int:
