@@ -41,6 +41,22 @@ def load_root_secret(path: Path) -> bytes:
     return secret
 
 
+def load_weights_key(path: Path | None) -> bytes | None:
+    """Read the key that signs manifests of weights; None where no file is set."""
+    if path is None:
+        return None
+    try:
+        key = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"weights_key_file {path} cannot be read. `headrace up` makes one, and so does "
+            f"`head -c {ROOT_BYTES} /dev/urandom`; all processes of a deployment read the same."
+        ) from error
+    if len(key) < ROOT_BYTES:
+        raise ConfigError(f"weights_key_file {path} is shorter than {ROOT_BYTES} bytes.")
+    return key
+
+
 def tenant_key(root: bytes, tenant_id: str, purpose: str) -> bytes:
     """The 32-byte key of one tenant for one purpose (HKDF-expand with one block, RFC 5869)."""
     return hmac.new(root, f"{purpose}\0{tenant_id}\x01".encode(), hashlib.sha256).digest()

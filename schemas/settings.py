@@ -299,6 +299,8 @@ class Settings(BaseSettings):
 
     data_dir: Path = Path(".headrace")
     secret_file: Path | None = None
+    #: Signs manifests of weights. Where it is set, versions without its signature are refused.
+    weights_key_file: Path | None = None
     blob_uri: str | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     #: Where a processor answers /metrics and /health; without a port nowhere.

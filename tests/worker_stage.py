@@ -57,10 +57,11 @@ class Stage:
     folder: Path
     start: Callable[[], Process] = Running
     clock: Callable[[], float] = time.monotonic
+    key: bytes | None = None
     sequence: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
-        self.follower = Follower("w1", POLICY, ("default",))
+        self.follower = Follower("w1", POLICY, ("default",), self.key)
         self.announcer = Announcer(self.bus.producer("w1"), "w1", 3600.0)
         self.worker = Worker(
             identity=Identity("w1", "http://127.0.0.1:1", POLICY, ("default",)),

@@ -54,11 +54,12 @@ class Versions:
         policy: str,
         ring: str,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        key: bytes | None = None,
     ) -> None:
         """Fence earlier trainers of the policy. TransientError when Kafka is away."""
         self._bus, self._blobs, self._now = bus, blobs, now
         self._policy, self._ring = policy, ring
-        self._publisher = Publisher(bus, blobs, policy)
+        self._publisher = Publisher(bus, blobs, policy, key=key)
         self._proposals = bus.producer(f"trainer.{policy}.proposals")
         self._following = Following(bus, [topics.WEIGHTS_PROMOTIONS])
         self._assignment: RingAssignment | None = None

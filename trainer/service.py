@@ -14,6 +14,7 @@ from prometheus_client import start_http_server
 
 from schemas.bus.api import Bus
 from schemas.errors import ConfigError, TransientError
+from schemas.secrets import load_weights_key
 from schemas.settings import Settings, TrainerSettings
 from schemas.store import BlobStore
 from schemas.telemetry import Metrics
@@ -59,10 +60,10 @@ def serve(
     folder = folder_of(settings)
     with _alone(folder, own.policy):
         board = LinesBoard(folder / "steps.jsonl")
-        blobs = BlobStore(settings.blobs)
+        blobs, key = BlobStore(settings.blobs), load_weights_key(settings.weights_key_file)
         try:
             _keep_trying(
-                lambda: _session(own, bus, blobs, folder, board, metrics, stop, on_ready), stop
+                lambda: _session(own, bus, blobs, key, folder, board, metrics, stop, on_ready), stop
             )
         finally:
             board.close()
@@ -86,6 +87,7 @@ def _session(
     own: TrainerSettings,
     bus: Bus,
     blobs: BlobStore,
+    key: bytes | None,
     folder: Path,
     board: Board,
     metrics: Metrics,
@@ -96,7 +98,7 @@ def _session(
     policy = Policy.load(_model(own), best_device())
     learner = Learner(policy, own, Bounds(), _anchor(policy, own))
     limits = Limits(own.policy, policy.vocabulary_size, policy.max_length)
-    versions = Versions(bus, blobs, own.policy, own.ring)
+    versions = Versions(bus, blobs, own.policy, own.ring, key=key)
     num_steps = 0
     try:
         loop = Loop(own, learner, Checkpoints(folder), versions, board, metrics)

@@ -8,6 +8,7 @@ from controlplane.promotion.process import Promotion
 from schemas import topics
 from schemas.bus.kafka import KafkaBus
 from schemas.errors import ConfigError
+from schemas.secrets import load_weights_key
 from schemas.settings import load_settings
 from schemas.telemetry import configure_logging
 
@@ -21,6 +22,7 @@ def main() -> int:
         promotion = Promotion(
             KafkaBus.from_settings(settings.kafka),
             settings.promotion,
+            key=load_weights_key(settings.weights_key_file),
             on_ready=lambda: _touch(ready),
         )
         for number in (signal.SIGINT, signal.SIGTERM):

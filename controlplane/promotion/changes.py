@@ -112,9 +112,10 @@ def _refusal(state: State, proposal: Proposal, root: str | None, moment: Moment)
     if not (is_name(policy) and is_name(proposal.ring)):
         return "A policy or a ring has 1 to 100 letters, digits, `.`, `_` or `-`."
     if root is None:
+        signed = "" if state.key is None else " signed with the key of weights_key_file"
         return (
-            f"Policy {policy} has no version {version}. `headrace versions list --policy {policy}` "
-            "shows them."
+            f"Policy {policy} has no version {version}{signed}. `headrace versions list --policy "
+            f"{policy}` shows them."
         )
     if root != proposal.target.root:
         return f"Version {version} of {policy} has another root than the proposal names."

@@ -38,11 +38,15 @@ class Promotion:
         bus: Bus,
         settings: PromotionSettings,
         *,
+        key: bytes | None = None,
         on_ready: Callable[[], None] = lambda: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`on_ready` is called when everything there was has been read for the first time."""
-        self._bus, self._settings = bus, settings
+        """With `key` versions that are not signed with it are not assigned.
+
+        `on_ready` is called when everything there was has been read for the first time.
+        """
+        self._bus, self._settings, self._key = bus, settings, key
         self._on_ready, self._now = on_ready, now
         self._stopping = threading.Event()
 
@@ -71,7 +75,7 @@ class Promotion:
     def _follow(self, transactions: Transactions) -> None:
         # Made after the transactions: what an earlier process wrote is all there by now.
         following = Following(self._bus, TOPICS)
-        state = State()
+        state = State(key=self._key)
         rules: Rules | None = None
         try:
             while not self._stopping.is_set():

@@ -17,7 +17,7 @@ from schemas.bus.api import Received
 from schemas.errors import PermanentError
 from schemas.rings import proposal_id
 from schemas.roster import Reading, Roster
-from schemas.weights.manifests import History
+from schemas.weights.manifests import History, require_signature
 from schemas.weights.refusals import RefusedError
 
 TOPICS = (
@@ -49,6 +49,8 @@ class State:
     proposals: dict[Offered, Proposed] = field(default_factory=dict)
     answers: dict[Offered, ProposalAnswer] = field(default_factory=dict)
     rings: dict[RingName, RingAssignment] = field(default_factory=dict)
+    #: With it, manifests that are not signed with it do not count.
+    key: bytes | None = None
     #: Worker → its latest ack, with the offset that it lies at.
     acks: dict[str, tuple[WeightsAck, int]] = field(default_factory=dict)
     roster: Roster = field(default_factory=Roster)
@@ -99,6 +101,8 @@ class State:
     def _take_manifest(self, manifest: WeightsManifest) -> None:
         history = self.histories.setdefault(manifest.policy, History(manifest.policy))
         try:
+            if self.key is not None:
+                require_signature(manifest, self.key)
             # Only the chain matters here; lists of parts and tensors would be most of the memory.
             history.take(replace(manifest, tensors=(), parts=(), blobs=()))
         except RefusedError:

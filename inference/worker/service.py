@@ -27,6 +27,7 @@ from inference.worker.worker import Identity, Worker
 from schemas import topics
 from schemas.bus.api import Bus, Consumer
 from schemas.errors import ConfigError, TransientError
+from schemas.secrets import load_weights_key
 from schemas.settings import Settings, WorkerSettings
 from schemas.store import BlobStore
 from schemas.weights.checkpoints import read_folder
@@ -49,7 +50,8 @@ def serve(settings: Settings, bus: Bus, stop: threading.Event) -> None:
     folder = (settings.data_dir / "workers" / worker_id).absolute()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _alone(folder / "lock", worker_id):
-        follower = Follower(worker_id, own.policy, own.rings)
+        key = load_weights_key(settings.weights_key_file)
+        follower = Follower(worker_id, own.policy, own.rings, key)
         worker = _worker(settings, bus, worker_id, folder, follower)
         consumer = bus.consumer()
         try:

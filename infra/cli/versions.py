@@ -45,6 +45,7 @@ def publish(
     Example: headrace versions publish checkpoints/step-100 --policy support
     """
     from infra.connection import open_bus
+    from schemas.secrets import load_weights_key
     from schemas.store import BlobStore
     from schemas.weights.checkpoints import read_folder
     from schemas.weights.publish import Publisher
@@ -52,8 +53,8 @@ def publish(
 
     tensors = read_folder(folder)
     with open_bus(data_dir) as (settings, bus, _):
-        blobs = BlobStore(settings.blobs)
-        publisher = Publisher(bus, blobs, policy)
+        blobs, key = BlobStore(settings.blobs), load_weights_key(settings.weights_key_file)
+        publisher = Publisher(bus, blobs, policy, key=key)
         try:
             if publisher.history.newest is not None:
                 start = from_version or publisher.history.newest.version
@@ -116,12 +117,14 @@ def diff(
     Example: headrace versions diff 2 5 --policy support
     """
     from infra.connection import open_bus
+    from schemas.secrets import load_weights_key
     from schemas.store import BlobStore
     from schemas.weights import ulpgap
     from schemas.weights.versions import read_history, restore
 
     with open_bus(data_dir) as (settings, bus, _):
-        blobs, history = BlobStore(settings.blobs), read_history(bus, policy)
+        blobs, key = BlobStore(settings.blobs), load_weights_key(settings.weights_key_file)
+        history = read_history(bus, policy, key)
         shadows = [restore(bus, blobs, history, _require(history, v).version) for v in (old, new)]
     delta, _ = shadows[0].diff(shadows[1].tensors)
     changed = {name: part.positions.size for name, part in delta.changed.items()}
@@ -146,10 +149,11 @@ def diff(
 
 def _history(data_dir: Path | None, policy: str) -> "History":
     from infra.connection import open_bus
+    from schemas.secrets import load_weights_key
     from schemas.weights.versions import read_history
 
-    with open_bus(data_dir) as (_, bus, _):
-        return read_history(bus, policy)
+    with open_bus(data_dir) as (settings, bus, _):
+        return read_history(bus, policy, load_weights_key(settings.weights_key_file))
 
 
 def _require(history: "History", version: int) -> "WeightsManifest":

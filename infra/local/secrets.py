@@ -1,7 +1,8 @@
 """python -m infra.local.secrets: make the secrets of a deployment that nothing else makes.
 
 Makes, in the data directory, the root secret that gateway and redaction share, and a password for
-the store's two users. What exists stays as it is.
+the store's two users; and the key of `weights_key_file`, where that is set. What exists stays as it
+is.
 """
 
 import sys
@@ -15,6 +16,8 @@ from schemas.settings import Settings, load_settings
 def make_secrets(settings: Settings) -> None:
     """Files with mode 0600; nothing is printed."""
     create_root_secret(settings.root_secret_file)
+    if settings.weights_key_file is not None:
+        create_root_secret(settings.weights_key_file)
     for user in ("clickhouse", "clickhouse-ro"):
         ensure_password(settings.data_dir / "secrets" / user)
 

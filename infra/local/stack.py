@@ -146,6 +146,8 @@ def prepare_data_dir(settings: Settings) -> None:
     data_dir = settings.data_dir.absolute()
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     create_root_secret(settings.root_secret_file)
+    if settings.weights_key_file is not None:
+        create_root_secret(settings.weights_key_file)
     if uses_local_clickhouse(settings):
         ensure_password(data_dir / "secrets" / "clickhouse")
         ensure_password(data_dir / "secrets" / "clickhouse-ro")

@@ -42,6 +42,8 @@ class Scenery:
     ring: str
     served: Served
     folder: Path
+    #: Signs manifests, where the deployment asks for that.
+    weights_key: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def play(scenery: Scenery, lesson: Lesson, show: Show) -> Played:
     agent = Agent(scenery.gateway_url, scenery.key, name, lesson.question, heard)
     with agent, watching(scenery.bus) as watch:
         answers = [agent.next_answer()]
-        publisher = Publisher(scenery.bus, scenery.blobs, scenery.policy)
+        publisher = Publisher(scenery.bus, scenery.blobs, scenery.policy, key=scenery.weights_key)
         try:
             snapshot = _published(publisher, read_folder(scenery.served.folder), show)
             _moved(watch, scenery, 1, show)
@@ -171,7 +173,8 @@ def _published(
 
 def _published_broken(scenery: Scenery, tensors: Tensors, show: Show) -> Published:
     """A further version whose delta lies on the topic with one bit of each chunk flipped."""
-    publisher = Publisher(FlippingBus(scenery.bus), scenery.blobs, scenery.policy)
+    bus = FlippingBus(scenery.bus)
+    publisher = Publisher(bus, scenery.blobs, scenery.policy, key=scenery.weights_key)
     try:
         publisher.start_from(2, Shadow(tensors))
         published = _published(publisher, _nudged(tensors), show, None)

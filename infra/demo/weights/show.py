@@ -12,6 +12,7 @@ from infra.demo.weights.scenes import Played, Scenery, Show, play
 from infra.local.serving import ensure_served
 from infra.local.stack import Ports
 from infra.store import open_reader
+from schemas.secrets import load_weights_key
 from schemas.settings import load_settings
 from schemas.store import BlobStore
 
@@ -90,6 +91,7 @@ def run(
             ring=worker.rings[0],
             served=served,
             folder=data_dir,
+            weights_key=load_weights_key(stage.settings.weights_key_file),
         )
         played = play(scenery, lesson, show)
         num_answers = sum(reply.is_answer for reply in played.replies)

@@ -5,8 +5,10 @@ import json
 import pytest
 
 from controlplane.promotion.changes import MANIFEST_SECONDS
+from controlplane.promotion.state import State
 from schemas.atdp.weights import AckStatus, ProposalStatus, RingState
 from schemas.rings import MAX_SERVED, STALE_SECONDS, TRAINER, target_of
+from schemas.weights.manifests import signed
 from tests.ring_events import POLICY, RING, ack, at, beat, manifest, proposal, ref
 from tests.unit.promotion.world import World
 
@@ -107,6 +109,19 @@ def test_what_cannot_be_accepted_is_answered_with_what_to_do(
     assert answer.status is ProposalStatus.REFUSED
     assert why in answer.reason
     assert world.ring.sequence == 1
+
+
+def test_a_version_without_the_deployment_s_signature_is_not_assigned() -> None:
+    world = World(state=State(key=b"k"))
+    world.add(signed(manifest(1), b"k"), manifest(2), signed(manifest(3), b"x"), proposal(1))
+    world.settle()
+    for version in (2, 3):
+        promote(world, version, MANIFEST_SECONDS * version)
+        world.seconds += MANIFEST_SECONDS + 1
+        world.settle()
+        assert world.answer(version).status is ProposalStatus.REFUSED
+        assert "signed with the key" in world.answer(version).reason
+    assert world.ring.stable == ref(1)
 
 
 def test_a_trial_of_what_is_served_or_with_one_worker_is_refused(world: World) -> None:

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import ConfigError
-from schemas.secrets import ROOT_BYTES, create_root_secret, load_root_secret, tenant_key
+from schemas.secrets import (
+    ROOT_BYTES,
+    create_root_secret,
+    load_root_secret,
+    load_weights_key,
+    tenant_key,
+)
 
 
 def test_it_is_made_once_and_for_its_owner_only(tmp_path: Path) -> None:
@@ -41,3 +47,16 @@ def test_every_tenant_and_purpose_has_a_key_of_its_own() -> None:
     assert len(keys) == len(pairs)
     assert {len(key) for key in keys} == {32}
     assert tenant_key(b"r" * 32, "acme", "alias") != tenant_key(b"s" * 32, "acme", "alias")
+
+
+def test_the_key_of_weights_is_optional_but_never_half_there(tmp_path: Path) -> None:
+    assert load_weights_key(None) is None
+    path = tmp_path / "weights"
+    with pytest.raises(ConfigError, match="headrace up"):
+        load_weights_key(path)
+    path.write_bytes(b"short")
+    with pytest.raises(ConfigError, match="shorter than 32 bytes"):
+        load_weights_key(path)
+    path.unlink()
+    create_root_secret(path)
+    assert load_weights_key(path) == path.read_bytes()

@@ -37,6 +37,12 @@ def test_a_folder_without_weights_is_named(tmp_path: Path) -> None:
         serve(Settings(data_dir=tmp_path, worker=own), bus, threading.Event())
 
 
+def test_a_key_that_is_not_there_ends_the_worker_before_it_starts_anything(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, weights_key_file=tmp_path / "absent")
+    with pytest.raises(ConfigError, match="weights_key_file"):
+        serve(settings, MemoryBus(), threading.Event())
+
+
 def test_the_site_holds_our_packages_and_the_entry_point(tmp_path: Path) -> None:
     site = make_site(make_site(tmp_path / "site"))  # a second time is harmless
     for package in ("inference", "schemas"):

@@ -12,7 +12,7 @@ from schemas.bus import Record, deliver_now
 from schemas.bus.memory import MemoryBus
 from schemas.errors import ConfigError
 from schemas.store import BlobStore
-from schemas.weights.manifests import key_of
+from schemas.weights.manifests import key_of, signed
 from schemas.weights.publish import Publisher
 from schemas.weights.tensors import Tensor
 from tests.unit.worker.engines import NumpyEngine, small_model, stepped
@@ -24,8 +24,8 @@ NUM_VERSIONS = 1_000
 class Scene:
     """A stage in memory, its publisher, and what was published."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.now = folder, 0.0
+    def __init__(self, folder: Path, key: bytes | None = None) -> None:
+        self.folder, self.now, self.key = folder, 0.0, key
         self.bus = MemoryBus()
         self.bus.admin().create_topics(topics.all_topics(), 1, 1)
         self.blobs = BlobStore((folder / "blobs").as_uri())
@@ -34,13 +34,13 @@ class Scene:
         self.process = Running()
         self.random = np.random.default_rng(7)
         self.stage = self.fresh_stage()
-        self.publisher = Publisher(self.bus, self.blobs, POLICY)
+        self.publisher = Publisher(self.bus, self.blobs, POLICY, key=key)
         self.manifests: list[WeightsManifest] = []
 
     def fresh_stage(self) -> Stage:
         return Stage(
             self.bus, self.blobs, self.engine, small_model(), self.folder, self.start,
-            lambda: self.now,
+            lambda: self.now, self.key,
         )  # fmt: skip
 
     def start(self) -> Running:
@@ -95,6 +95,22 @@ def test_a_thousand_versions_one_after_the_other(scene: Scene) -> None:
     acks = scene.stage.acks()
     assert [ack.status for ack in acks] == [AckStatus.APPLIED] * NUM_VERSIONS
     scene.require_serving(scene.manifests[-1])
+
+
+def test_what_is_not_signed_with_the_deployment_s_key_is_refused(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, key=b"k" * 32)
+    first, second = scene.publish_many(2)
+    assert scene.stage.go_to(first).status is AckStatus.APPLIED
+    bare = replace(second, version=3, signature=None)
+    forged = signed(replace(second, version=4), b"x" * 32)
+    altered = replace(second, version=5)  # its signature is that of version 2
+    for manifest in (bare, forged, altered):
+        ack = scene.stage.go_to(scene.commit(manifest))
+        assert (ack.status, ack.error) == (AckStatus.REFUSED, "wrong_signature")
+        assert (ack.version, ack.root) == (manifest.version, None)
+        scene.require_serving(first)
+    assert scene.stage.go_to(second).status is AckStatus.APPLIED
+    scene.require_serving(second)
 
 
 def test_without_an_assignment_the_model_is_served_without_a_version(scene: Scene) -> None:
