@@ -36,7 +36,9 @@ LABELS = {
     "reason": "why, from the closed list in `schemas/errors.py`; of the trainer, in "
     "docs/learning.md",
     "result": "what became of it: records `handled`, `dead_lettered`, `quarantined`; spool "
-    "`delivered`, `retried`, `dead_lettered`, `torn`; cache `hit`, `miss`, `evicted`",
+    "`delivered`, `retried`, `dead_lettered`, `torn`; cache `hit`, `miss`, `evicted`; upstream "
+    "`answered`, `refused`, `unanswered`",
+    "upstream": "name of the upstream in the settings, `default` for `gateway.upstream`",
     "table": "name of the relation",
     "target": "what the feedback names: `trajectory_id`, `step_id`, `response_id`",
     "topic": "name of the topic, without the prefix of the deployment",

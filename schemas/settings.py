@@ -9,9 +9,18 @@ import json
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.errors import ConfigError
@@ -21,6 +30,8 @@ PREFIX = "HEADRACE_"
 #: and test plumbing.
 NOT_SETTINGS = ("HEADRACE_CONFIG", "HEADRACE_SHARED_DATA", "HEADRACE_KEY")
 TEST_PREFIX = "HEADRACE_TEST_"
+#: In lower case, so that the environment can name it too.
+UpstreamName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")]
 
 
 class Section(BaseModel):
@@ -69,7 +80,12 @@ class ClickHouseSettings(Section):
 
 
 class UpstreamSettings(Section):
-    """The LLM API that the gateway relays to. Without `api_key_file` clients keep their own key.
+    """The LLM API that the gateway relays to. `[gateway.upstreams.<name>]` tables, of any name,
+    take the same settings and four more, and then calls go by their model.
+
+    The credential is read from `api_key_file`, or from the environment variable that
+    `api_key_env` names, and takes the place of the client's. Without either, `credential` says
+    what becomes of the client's own: `client` passes it through, `none` takes it off.
 
     `asks_tokens` says whether the gateway asks the upstream for token ids and log-probabilities,
     which a trainer needs, and hides them from clients that did not ask. Set it for vLLM: other
@@ -78,7 +94,41 @@ class UpstreamSettings(Section):
 
     url: str = "http://127.0.0.1:8000"
     api_key_file: Path | None = None
+    api_key_env: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    credential: Literal["client", "none"] = "client"
     asks_tokens: bool | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _is_an_address(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("it must be an address as in https://api.example.com")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("it holds a credential; put that into the file api_key_file")
+        return url
+
+    @model_validator(mode="after")
+    def _has_one_key(self) -> Self:
+        if self.api_key_file is not None and self.api_key_env is not None:
+            raise ValueError("set api_key_file or api_key_env, not both")
+        return self
+
+
+class NamedUpstreamSettings(UpstreamSettings):
+    """One of several LLM APIs: the table `[gateway.upstreams.<name>]`.
+
+    `models` are patterns as in a shell (`gpt-*`). Of the upstreams that take a model those of the
+    lowest `rank` get its calls, in shares by `weight`; calls of one trajectory stay with one. The
+    next one is tried where nothing came back, or only 429, 502, 503, 504 or 529.
+    `model` is sent in the place of the name that the client gave.
+    """
+
+    url: str
+    models: tuple[str, ...] = ("*",)
+    model: str | None = None
+    weight: float = Field(1.0, gt=0)
+    rank: int = Field(0, ge=0)
 
 
 class GatewaySettings(Section):
@@ -100,12 +150,23 @@ class GatewaySettings(Section):
     `client_idle_seconds` is closed.
 
     With `ring`, calls go to the workers of that ring of `worker.policy` instead of to
-    `upstream.url`.
+    `upstream.url`. With tables `[gateway.upstreams.<name>]` the calls for their models go to
+    those, and the others to `ring`, or to `upstream` where its `url` is set; else they are
+    answered 404.
+
+    At most `retry_share` of the calls are tried at another upstream, and `retry_reserve` at once.
+    An upstream from which nothing came back for `breaker_failures` calls in a row is left alone
+    for `breaker_seconds`.
+
+    With `capture` off, calls are relayed and nothing of them is recorded;
+    `headrace_gateway_uncaptured` counts them.
     """
 
     host: str = "127.0.0.1"
     port: int = 8400
     upstream: UpstreamSettings = UpstreamSettings()
+    upstreams: dict[UpstreamName, NamedUpstreamSettings] = Field(default_factory=dict)
+    capture: bool = True
     ring: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     when_spool_full: Literal["block", "shed"] = "block"
     spool_max_bytes: int = Field(2 * 1024**3, ge=1024**2)
@@ -116,10 +177,14 @@ class GatewaySettings(Section):
     upstream_connect_seconds: float = Field(10.0, gt=0)
     upstream_stall_seconds: float = Field(300.0, gt=0)
     when_client_leaves: Literal["abort", "drain"] = "abort"
+    retry_share: float = Field(0.2, ge=0, le=1)
+    retry_reserve: int = Field(10, ge=0)
+    breaker_failures: int = Field(5, ge=1)
+    breaker_seconds: float = Field(5.0, gt=0)
 
     @property
     def asks_tokens(self) -> bool:
-        """Whether token ids and log-probabilities are asked of the upstream."""
+        """Whether token ids and log-probabilities are asked of the ring, or of `upstream`."""
         asked = self.upstream.asks_tokens
         return self.ring is not None if asked is None else asked
 
@@ -132,11 +197,15 @@ class RedactionSettings(Section):
 
     `tier` trades time for names: `regex` finds what has a form, `fast` adds names by lists,
     `accurate` adds a model (`presidio`, its name of old, means the same).
+
+    `tokenizers` maps a policy to its `tokenizer.json`: tokens of calls that were redacted are then
+    kept without what was redacted, else withheld (docs/redaction.md).
     """
 
     tier: Literal["regex", "fast", "accurate"] = "accurate"
     #: Tiers, words and patterns of single tenants; see docs/redaction.md.
     policy_file: Path | None = None
+    tokenizers: dict[str, Path] = Field(default_factory=dict)
     language: str = "en"
     hold_seconds: float = Field(5.0, ge=0)
     max_held_events: int = Field(10_000, ge=1)
@@ -235,6 +304,10 @@ class PromotionSettings(Section):
     mode: Literal["auto", "manual"] = "auto"
 
 
+#: How settings name a function of one's own.
+_FUNCTION = r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*"
+
+
 class TrainerSettings(Section):
     """A process that learns one policy from its micro-batches and publishes versions.
 
@@ -246,15 +319,24 @@ class TrainerSettings(Section):
     left out. A corrected reward is applied when it changes by `revision_min_change` at least and
     was trained at most `revision_max_steps` ago, else it corrects the baseline alone. Of the last
     `num_kept_versions` the weights are kept, to compare log-probabilities with the engine's.
+
+    `objective` is `reinforce_tracker`, `decoupled_ppo`, `grpo`, `gspo`, `supervised`, or a function
+    of your own as `package.module:function`; `reward` is a function of your own that makes the
+    reward which is learned of the one that was given. Both lie on the path of `python`, or in the
+    folder `code`. `tensorboard` writes event files beside `steps.jsonl`.
     """
 
     policy: str = Field("main", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     ring: str = Field("default", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     model: Path | None = None
     python: Path | None = None
-    objective: Literal["reinforce_tracker", "decoupled_ppo", "grpo", "gspo", "supervised"] = (
-        "reinforce_tracker"
+    objective: str = Field(
+        "reinforce_tracker",
+        pattern=rf"^(reinforce_tracker|decoupled_ppo|grpo|gspo|supervised|{_FUNCTION})$",
     )
+    reward: str | None = Field(None, pattern=rf"^{_FUNCTION}$")
+    code: Path | None = None
+    tensorboard: bool = False
     learning_rate: float = Field(1e-5, gt=0)
     weight_decay: float = Field(0.0, ge=0)
     max_gradient_norm: float = Field(1.0, gt=0)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from schemas.settings import PREFIX, Settings
 
@@ -51,8 +52,11 @@ def _section(path: str, model: type[BaseModel], text: str) -> Iterator[str]:
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             sections.append((f"{path}.{name}".lstrip("."), kind))
             continue
+        if typing.get_origin(kind) is dict and issubclass(typing.get_args(kind)[1], BaseModel):
+            sections.append((f"{path}.{name}.<name>", typing.get_args(kind)[1]))  # of any name
+            continue
         variable = PREFIX + f"{path}.{name}".lstrip(".").upper().replace(".", "__")
-        yield f"| `{name}` | `{variable}` | {_value(field)} | {_default(field.default)} |"
+        yield f"| `{name}` | `{variable}` | {_value(field)} | {_default(field)} |"
     yield ""
     for section, kind in sections:
         yield from _section(section, kind, inspect.cleandoc(kind.__doc__ or ""))
@@ -74,6 +78,8 @@ def _type_name(annotation: Any) -> str:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Literal:
         return " or ".join(f"`{value}`" for value in arguments)
+    if origin is dict:
+        return f"table of {_type_name(arguments[0])} and {_type_name(arguments[1])}"
     if origin is tuple:
         return f"list of {_type_name(arguments[0])}"
     if origin in (types.UnionType, typing.Union):
@@ -81,9 +87,12 @@ def _type_name(annotation: Any) -> str:
     return _NAMES[annotation]
 
 
-def _default(value: Any) -> str:
+def _default(field: FieldInfo) -> str:
+    value = field.default
     if value is None:
         return "none"
+    if value is PydanticUndefined:
+        return "none" if field.default_factory is not None else "required"
     if isinstance(value, Path):
         return f"`{value}`"
     return f"`{json.dumps(value)}`"

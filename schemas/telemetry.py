@@ -28,6 +28,8 @@ METRICS: dict[str, tuple[Literal["counter", "gauge", "histogram"], str, tuple[st
         "Tries that a worker of the ring left unanswered",
         (),
     ),
+    "headrace_gateway_uncaptured": ("counter", "Exchanges not captured: capture is off", ()),
+    "headrace_upstream_tries": ("counter", "Tries of calls at upstreams", ("upstream", "result")),
     "headrace_routable_workers": ("gauge", "Workers of the ring that may get calls", ()),
     "headrace_healthy": ("gauge", "1 while /health answers 200, else 0", ()),
     "headrace_spool_bytes": ("gauge", "Bytes in the spool that wait for Kafka", ()),

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from aiohttp import web
@@ -19,7 +20,7 @@ _POLL_SECONDS = 0.02
 class Access:
     """Checks keys against what the follower knows."""
 
-    def __init__(self, keys: KeyFollower, *, reads_credentials: bool) -> None:
+    def __init__(self, keys: KeyFollower, reads_credentials: Callable[[], bool]) -> None:
         self._keys = keys
         self._reads_credentials = reads_credentials
 
@@ -49,7 +50,7 @@ class Access:
 
     def _key_of(self, request: web.Request, route: Route) -> str | None:
         key = request.headers.get(f"{OURS}key") or route.key
-        if key or not self._reads_credentials:
+        if key or not self._reads_credentials():
             return key
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer" and token:

@@ -25,11 +25,14 @@ def _named_by_connection(pairs: Iterable[tuple[str, str]]) -> set[str]:
     return {token.strip().lower() for value in values for token in value.split(",")}
 
 
-def for_upstream(pairs: Pairs, api_key: str | None) -> Pairs:
-    """The client's headers as the upstream gets them; its own credential put in if configured."""
+def for_upstream(pairs: Pairs, api_key: str | None, *, passes_credential: bool = True) -> Pairs:
+    """The client's headers as the upstream gets them; its own credential put in if configured,
+    else the client's, unless that does not pass."""
     dropped = _HOP_BY_HOP | _SET_BY_CLIENT | _named_by_connection(pairs)
     if api_key is not None:
         dropped |= _CREDENTIALS
+    elif not passes_credential:
+        dropped |= _SECRET
     kept = [(n, v) for n, v in pairs if n.lower() not in dropped and not _is_ours(n)]
     if api_key is not None:
         # Anthropic's API reads one, every other API the other; each ignores what it does not read.

@@ -43,7 +43,7 @@ class Capture:
         self._exchange_id = exchange_id
         self._started_at = started_at
         self._clock = ForwardClock(recorder.clock)
-        #: False for a call that goes on without capture, as the setting `shed` says.
+        #: False for a call that goes on without capture, as `shed` or `capture = false` says.
         self.is_kept = is_kept
         self._is_open = is_kept
         self._is_cut = False
@@ -120,6 +120,8 @@ class Recorder:
         self.when_full = when_full
         self._metrics = metrics
         metrics.counter("headrace_gateway_shed")  # from zero on: the first one is an increase
+        #: False while nothing of a call is kept, as the setting `capture` says.
+        self.is_on = True
         self._owed: dict[bytes, bytes] = {}
         self._waits = False
 
@@ -134,6 +136,9 @@ class Recorder:
         With `block`, SpoolFullError or SpoolWriteError where there is no room.
         """
         exchange_id = id_bytes(exchange.event_id)
+        if not self.is_on:
+            self._metrics.counter("headrace_gateway_uncaptured").inc()
+            return Capture(self, exchange_id, exchange.started_at, is_kept=False)
         try:
             value = codec.encode(exchange)
             self._write_owed()

@@ -51,7 +51,7 @@ class Gateway:
         spool_root = settings.data_dir / "spool"
         gateway = settings.gateway
         self.keys = KeyFollower(bus, settings.data_dir / "run" / "gateway-keys.json")
-        self.upstream = Upstream(gateway)
+        self.upstream = Upstream(gateway, self.metrics)
         self.router = _make_router(settings, bus, root, self.metrics)
         self.spool = _make_spool(settings, spool_root)
         blobs = BlobStore(settings.blobs, sync=sync_path if gateway.spool_fsync else None)
@@ -60,8 +60,9 @@ class Gateway:
             Assembler(blobs, settings.kafka.max_record_bytes), self.metrics,
             make_tracing("inference.gateway", settings.tracing),
         )  # fmt: skip
-        access = Access(self.keys, reads_credentials=self.upstream.has_own_credential)
+        access = Access(self.keys, self.upstream.has_own_credentials)
         self.recorder = Recorder(self.spool, gateway.when_spool_full, self.metrics)
+        self.recorder.is_on = gateway.capture
         self.calls = Calls(
             access,
             self.recorder,

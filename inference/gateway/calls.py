@@ -16,14 +16,15 @@ from inference.capture.recorder import Recorder
 from inference.capture.refusal import spool_refusal
 from inference.capture.route import Route
 from inference.dialects.refusal import RefusedError
-from inference.dialects.tokens import ask
+from inference.dialects.tokens import Asked, ask
 from inference.edge import paths
 from inference.gateway.relay import Relay
 from inference.routing.router import Router
 from inference.spool import SpoolFullError, SpoolWriteError
 from inference.upstreams.endings import Ending
 from inference.upstreams.http import Upstream
-from inference.upstreams.sending import Sending
+from inference.upstreams.places import Place
+from inference.upstreams.sending import Sending, Way
 from schemas.atdp.internal import KeyRecord
 from schemas.atdp.types import Outcome
 from schemas.telemetry import Metrics
@@ -58,8 +59,14 @@ class Calls:
         started_at = datetime.now(UTC)
         body = await read_body(request, self._upstream.settings)
         identity = self._identify(key, route, request, body)
+        places = self._upstream.places.find(body, identity.kafka_key)
+        router, places = (
+            (None, places) if places else (self._router, [self._upstream.places.default])
+        )
+        asks = any(place.asks_tokens for place in places)
+        asked = ask(route.path, body) if asks else None
+        ways = [_way(place, body, asked) for place in places]
         eligible = key.tenant_id in self._eligible_tenants
-        asked = ask(route.path, body) if self._upstream.settings.asks_tokens else None
         exchange = begun(
             request, route, key, identity, body, started_at, training_eligible=eligible,
             added_fields=() if asked is None else asked.added,
@@ -70,9 +77,9 @@ class Calls:
             self._count(route.path, Outcome.REJECTED)
             raise spool_refusal(error) from error
         query = request.rel_url.raw_query_string
-        sending = Sending(self._upstream, self._router, route.path, query, identity.kafka_key)
+        sending = Sending(self._upstream, router, route.path, query, identity.kafka_key, ways)
         relay = Relay(
-            request, body, sending, identity, capture, self._upstream,
+            request, sending, identity, capture, self._upstream,
             lambda end, seconds: self._ended(route.path, end, seconds), asked,
         )  # fmt: skip
         return await self._run(relay)
@@ -132,6 +139,11 @@ class Calls:
     def _count(self, path: str, outcome: Outcome) -> None:
         known = path if path in _KNOWN_PATHS else "other"
         self._metrics.counter("headrace_gateway_requests", path=known, outcome=outcome.value).inc()
+
+
+def _way(place: Place, body: bytes, asked: Asked | None) -> Way:
+    """The body as that upstream gets it. RefusedError where it cannot be edited."""
+    return Way(place, place.renamed(asked.body if asked and place.asks_tokens else body))
 
 
 def _refuse_what_cannot_be_relayed(request: web.Request, route: Route) -> None:

@@ -50,7 +50,6 @@ class Relay:
     def __init__(
         self,
         request: web.Request,
-        body: bytes,
         sending: Sending,
         identity: Identity,
         capture: Capture,
@@ -59,7 +58,6 @@ class Relay:
         asked: Asked | None = None,
     ) -> None:
         self._request = request
-        self._body = body if asked is None else asked.body
         self._asked = asked
         self._view: View | None = None
         self._sending = sending
@@ -141,7 +139,7 @@ class Relay:
         """Send the request."""
         pairs = list(self._request.headers.items())
         pairs = pairs if self._asked is None else headers.unencoded(pairs)
-        return await self._sending.open(self._request.method, pairs, self._body)
+        return await self._sending.open(self._request.method, pairs)
 
     async def _begin_answer(
         self, answer: aiohttp.ClientResponse, pairs: headers.Pairs, proof: Proof

@@ -6,6 +6,7 @@ import aiohttp
 
 from inference.routing.router import NoWorkerError
 from inference.spool import SpoolWriteError
+from inference.upstreams.sending import NoUpstreamError
 from schemas.atdp.types import Outcome
 
 
@@ -30,7 +31,8 @@ _SPOOL = Ending(
 )  # fmt: skip
 _CONNECT = Ending(
     Outcome.UPSTREAM_ERROR, "connect_failed", 502,
-    "The upstream cannot be reached. Check gateway.upstream.url and that it is running.",
+    "The upstream cannot be reached. Check gateway.upstream.url, or the url of its table below "
+    "gateway.upstreams, and that it is running.",
 )  # fmt: skip
 _CONNECT_SLOW = Ending(
     Outcome.TIMEOUT, "connect_timeout", 504,
@@ -49,6 +51,11 @@ _NO_WORKER = Ending(
     "No worker of the ring can answer with a version that it has proved. Try again soon; "
     "`headrace workers` shows them and why.", retry_after_seconds=2,
 )  # fmt: skip
+_SILENT = Ending(
+    Outcome.UPSTREAM_ERROR, "upstream_left_alone", 503,
+    "Nothing came back from the upstream of late, so it is left alone for "
+    "gateway.breaker_seconds. Check that it is running, then try again.", retry_after_seconds=5,
+)  # fmt: skip
 
 
 def ending_of(error: BaseException) -> Ending:
@@ -57,6 +64,8 @@ def ending_of(error: BaseException) -> Ending:
         return _SPOOL
     if isinstance(error, NoWorkerError):
         return _NO_WORKER
+    if isinstance(error, NoUpstreamError):
+        return _SILENT
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return _CONNECT_SLOW
     if isinstance(error, TimeoutError):

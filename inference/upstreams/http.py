@@ -1,4 +1,4 @@
-"""The LLM API behind the gateway, over pooled connections."""
+"""The LLM APIs behind the gateway, over pooled connections."""
 
 import io
 from types import SimpleNamespace
@@ -9,8 +9,10 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from inference.capture import headers
-from schemas.errors import ConfigError
+from inference.upstreams.breaker import Breakers, RetryBudget
+from inference.upstreams.places import Place, Places
 from schemas.settings import GatewaySettings
+from schemas.telemetry import Metrics
 
 #: Engines close idle connections after 5 s; a pooled one that is older would meet a reset.
 _KEEP_ALIVE_SECONDS = 4.0
@@ -27,23 +29,29 @@ class StaleConnectionError(Exception):
 class Upstream:
     """Sends requests. Headers and bodies pass as they are; answers are not decompressed."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, metrics: Metrics | None = None) -> None:
+        """ConfigError for a key that cannot be read."""
         self.settings = settings
-        self._base = _base(settings.upstream.url)
-        self._api_key = _read_key(settings)
+        self.places = Places(settings)
+        self.breakers = Breakers(settings)
+        self.budget = RetryBudget(settings.retry_share, settings.retry_reserve)
+        self._metrics = metrics or Metrics()
         self._pooled = self._session(force_close=False)
         self._fresh = self._session(force_close=True)
 
-    @property
-    def has_own_credential(self) -> bool:
-        """True when clients' `Authorization` and `x-api-key` are ours to read."""
-        return self._api_key is not None
+    def reload(self, settings: GatewaySettings) -> None:
+        """Send the calls that begin from now on where these settings say. What is under way goes
+        on; so do connections. ConfigError, and nothing changes, for a key that cannot be read."""
+        self.places = Places(settings)
+        self.settings = settings
 
-    def target(self, path: str, query: str, address: str | None = None) -> URL:
-        """The URL of a path at the upstream, or at `address`; nothing of it re-encoded."""
-        base = self._base if address is None else _base(address)
-        query = f"?{query}" if query else ""
-        return URL(f"{base}{path}{query}", encoded=True)
+    def has_own_credentials(self) -> bool:
+        """True when clients' `Authorization` and `x-api-key` are ours to read."""
+        return self.places.has_own_credentials
+
+    def count(self, place: Place, result: str) -> None:
+        """Count a try: `answered`, `refused` or `unanswered`."""
+        self._metrics.counter("headrace_upstream_tries", upstream=place.name, result=result).inc()
 
     def _session(self, *, force_close: bool) -> aiohttp.ClientSession:
         # No limit of its own: each connection of a client holds at most one to the upstream.
@@ -99,7 +107,7 @@ class Upstream:
         return await session.request(
             method,
             target,
-            headers=CIMultiDict(headers.for_upstream(pairs, self._api_key)),
+            headers=CIMultiDict(pairs),
             data=io.BytesIO(body) if len(body) > _ONE_WRITE_BYTES else body or None,
             allow_redirects=False,
             trace_request_ctx=context,
@@ -114,23 +122,3 @@ class Upstream:
 async def _note_reuse(_session: Any, context: SimpleNamespace, _params: Any) -> None:
     if context.trace_request_ctx is not None:
         context.trace_request_ctx.is_reused = True
-
-
-def _base(url: str) -> str:
-    """An address without the `/v1` that people add, as it is common elsewhere."""
-    return str(URL(url.rstrip("/").removesuffix("/v1"), encoded=True)).rstrip("/")
-
-
-def _read_key(settings: GatewaySettings) -> str | None:
-    path = settings.upstream.api_key_file
-    if path is None:
-        return None
-    try:
-        key = path.read_text().strip()
-    except OSError:
-        key = ""
-    if not key:
-        raise ConfigError(
-            f"gateway.upstream.api_key_file {path} holds no key. Write the upstream's key into it."
-        )
-    return key

@@ -1,17 +1,19 @@
-"""One request on its way: to the upstream, or to the first worker of a ring that answers.
+"""One request on its way: to the first upstream, or the first worker of a ring, that answers.
 
-The next worker is tried only while none has begun to answer, so a client sees one answer and the
+The next one is tried only while none has begun to answer, so a client sees one answer and the
 record tells of one call, with the number of tries.
 """
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import aiohttp
-from yarl import URL
 
 from inference.capture import headers
 from inference.routing.router import HOLD_SECONDS, Router
 from inference.upstreams.http import StaleConnectionError, Upstream
+from inference.upstreams.places import Place, base_of
 
 #: Nothing came back: the connection was refused, or broke before an answer began.
 _UNANSWERED = (
@@ -19,39 +21,96 @@ _UNANSWERED = (
     aiohttp.ClientOSError,
 )  # fmt: skip
 _CANNOT_SERVE = 503
+_TOO_MANY = 429
+#: What an upstream says that does not answer now; another one may. 529 is Anthropic's.
+_ELSEWHERE = frozenset({_TOO_MANY, 502, _CANNOT_SERVE, 504, 529})
+
+
+class NoUpstreamError(ConnectionError):
+    """Every upstream of the call was silent a moment ago and is left alone for a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """An upstream that the call may go to, and the body that it gets."""
+
+    place: Place
+    body: bytes
 
 
 class Sending:
-    """Not for several calls. `call` is what all calls of a trajectory share."""
+    """Not for several calls. `call` is what all calls of a trajectory share. With a router the
+    call goes to a worker of the ring, in the form of the only way."""
 
     def __init__(
-        self, upstream: Upstream, router: Router | None, path: str, query: str, call: bytes
-    ) -> None:
+        self, upstream: Upstream, router: Router | None, path: str, query: str, call: bytes,
+        ways: Sequence[Way],
+    ) -> None:  # fmt: skip
         self.path = path
         self.num_attempts = 0
         self._upstream, self._router = upstream, router
         self._query, self._call = query, call
+        self._ways = ways
 
-    async def open(self, method: str, pairs: headers.Pairs, body: bytes) -> aiohttp.ClientResponse:
-        """The beginning of the answer. NoWorkerError where calls go to a ring and none answers."""
+    async def open(self, method: str, pairs: headers.Pairs) -> aiohttp.ClientResponse:
+        """The beginning of the answer. NoWorkerError where calls go to a ring and none answers,
+        NoUpstreamError where all upstreams were silent of late."""
         if self._router is None:
-            target = self._upstream.target(self.path, self._query)
-            return await self._send(method, target, pairs, body)
-        return await self._from_ring(self._router, method, pairs, body)
+            return await self._from_upstreams(method, pairs)
+        return await self._from_ring(self._router, method, pairs)
+
+    async def _from_upstreams(self, method: str, pairs: headers.Pairs) -> aiohttp.ClientResponse:
+        """Each upstream once, as long as the budget lasts."""
+        breakers, budget = self._upstream.breakers, self._upstream.budget
+        budget.call()
+        ways = self._open_ways()
+        for number, way in enumerate(ways, start=1):
+            is_last = number == len(ways)
+            breakers.takes(way.place.base)
+            try:
+                answer = await self._send(way, method, pairs)
+            except (*_UNANSWERED, TimeoutError):
+                breakers.failed(way.place.base, answered=False)
+                self._upstream.count(way.place, "unanswered")
+                if is_last or not budget.take():
+                    raise
+                continue
+            if not self._is_refusal(way.place, answer.status) or is_last or not budget.take():
+                return answer
+            answer.release()
+        raise NoUpstreamError
+
+    def _is_refusal(self, place: Place, status: int) -> bool:
+        """Whether another upstream may answer; and what the answer says of this one."""
+        breakers, is_refusal = self._upstream.breakers, status in _ELSEWHERE
+        self._upstream.count(place, "refused" if is_refusal else "answered")
+        if not is_refusal:
+            breakers.succeeded(place.base)
+        elif status != _TOO_MANY:  # a limit of one key says nothing of the others
+            breakers.failed(place.base, answered=True)
+        return is_refusal
+
+    def _open_ways(self) -> list[Way]:
+        """Those that answered of late, then those that at least say why they do not."""
+        breakers = self._upstream.breakers
+        found = [way for way in self._ways if not breakers.is_open(way.place.base)]
+        rest = [way for way in self._ways if way not in found]
+        return found + [way for way in rest if not breakers.is_silent(way.place.base)]
 
     async def _from_ring(
-        self, router: Router, method: str, pairs: headers.Pairs, body: bytes
+        self, router: Router, method: str, pairs: headers.Pairs
     ) -> aiohttp.ClientResponse:
         """Each worker once, also one that becomes able to answer while others fail."""
+        [way] = self._ways
         tried: set[str] = set()
         until = time.monotonic() + HOLD_SECONDS
         while True:
             workers = await router.workers(self._call, tried, until)
             for number, worker in enumerate(workers, start=1):
                 tried.add(worker.worker_id)
-                target = self._upstream.target(self.path, self._query, worker.address)
+                there = replace(way, place=replace(way.place, base=base_of(worker.address)))
                 try:
-                    answer = await self._send(method, target, pairs, body)
+                    answer = await self._send(there, method, pairs)
                 except _UNANSWERED:
                     router.failed(worker)
                     continue
@@ -60,13 +119,13 @@ class Sending:
                 answer.release()  # its engine may not serve now, and says so; another one's may
                 router.failed(worker)
 
-    async def _send(
-        self, method: str, target: URL, pairs: headers.Pairs, body: bytes
-    ) -> aiohttp.ClientResponse:
+    async def _send(self, way: Way, method: str, pairs: headers.Pairs) -> aiohttp.ClientResponse:
         """A kept-alive connection that turns out dead is tried once again."""
+        target = way.place.target(self.path, self._query)
+        sent = way.place.headers(pairs)
         self.num_attempts += 1
         try:
-            return await self._upstream.send(method, target, pairs, body)
+            return await self._upstream.send(method, target, sent, way.body)
         except StaleConnectionError:
             self.num_attempts += 1
-            return await self._upstream.send_fresh(method, target, pairs, body)
+            return await self._upstream.send_fresh(method, target, sent, way.body)

@@ -113,6 +113,41 @@ Whether outputs of a provider's model may be used to train another model is deci
 provider's terms. Nothing is learned from unless the tenant is listed in
 `training_eligible_tenants`; to list one is your statement that you may.
 
+## Several upstreams
+
+Calls go by their model where upstreams have names. A pattern is that of a shell:
+
+```toml
+[gateway.upstreams.openai]
+url = "https://api.openai.com"
+models = ["gpt-*", "o?*"]
+api_key_env = "OPENAI_API_KEY"    # or api_key_file; without either the client's own passes
+
+[gateway.upstreams.claude]
+url = "https://api.anthropic.com"
+models = ["claude-*"]
+
+[gateway.upstreams.spare]         # tried when openai does not answer
+url = "http://10.0.0.7:8000"
+models = ["gpt-*"]
+model = "llama-3.3-70b"           # what the model is called there
+credential = "none"               # the client's key does not go there
+rank = 1
+```
+
+- Of the upstreams with the lowest `rank` each gets its share by `weight`. The calls of one
+  trajectory stay with one, whose cache knows their beginning.
+- The next one is tried where nothing came back, or only 429, 502, 503, 504 or 529, and never once
+  an answer has reached the client; at most a share `gateway.retry_share` of the calls.
+- An upstream that stays silent for `gateway.breaker_failures` calls is left alone for
+  `gateway.breaker_seconds`, then tried with one call.
+- A client's credential goes to the host that its call was meant for. An upstream on another host
+  is tried next only if it has a key of its own, or `credential = "none"`.
+- Calls go to the configured addresses only. A redirect is the client's to follow.
+- A model that no pattern names goes to `gateway.ring` or to `gateway.upstream`, where one is set,
+  and else is answered 404.
+- `gateway.capture = false` relays without a record. It is counted, and feedback is still taken.
+
 ## What is refused
 
 - A websocket: 426. Codex falls back to HTTP by itself.

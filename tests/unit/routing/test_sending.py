@@ -11,7 +11,7 @@ from inference.routing.router import NoWorkerError, Router
 from inference.routing.table import Routes, Worker
 from inference.upstreams import sending as sending_module
 from inference.upstreams.http import Upstream
-from inference.upstreams.sending import Sending
+from inference.upstreams.sending import Sending, Way
 from schemas.bus.memory import MemoryBus
 from schemas.settings import GatewaySettings
 from schemas.telemetry import Metrics
@@ -52,7 +52,8 @@ async def sending(*scripts: Script | None) -> AsyncIterator[tuple[Sending, Route
         router.follower.routes = Routes(stable=tuple(tiers))
         upstream = Upstream(GatewaySettings(ring="default"))
         try:
-            yield Sending(upstream, router, "/v1/models", "", b"call"), router
+            way = Way(upstream.places.default, b"")
+            yield Sending(upstream, router, "/v1/models", "", b"call", [way]), router
         finally:
             await upstream.close()
 
@@ -73,7 +74,7 @@ async def test_the_first_that_answers(
     scripts: tuple[Script | None, ...], status: int, num_attempts: int
 ) -> None:
     async with sending(*scripts) as (call, _):
-        answer = await call.open("GET", [], b"")
+        answer = await call.open("GET", [])
         assert (answer.status, await answer.read()) == (status, b"{}")
         assert call.num_attempts == num_attempts
 
@@ -82,7 +83,7 @@ async def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending_module, "HOLD_SECONDS", 0.1)
     async with sending(None, breaks) as (call, _):
         with pytest.raises(NoWorkerError):
-            await call.open("GET", [], b"")
+            await call.open("GET", [])
         assert call.num_attempts == 2
 
 
@@ -91,7 +92,7 @@ async def test_a_worker_that_can_answer_a_moment_later_does() -> None:
     async with sending(None, answers(200)) as (call, router):
         [dead, moving] = router.follower.routes.stable
         router.follower.routes = Routes(stable=(dead,))
-        opening = asyncio.create_task(call.open("GET", [], b""))
+        opening = asyncio.create_task(call.open("GET", []))
         await asyncio.sleep(0.1)
         assert not opening.done()
         router.follower.routes = Routes(stable=(moving, dead))
@@ -101,5 +102,5 @@ async def test_a_worker_that_can_answer_a_moment_later_does() -> None:
 
 async def test_the_next_call_does_not_begin_with_who_failed() -> None:
     async with sending(None, answers(200)) as (call, router):
-        await call.open("GET", [], b"")
+        await call.open("GET", [])
         assert [w.worker_id for w in await router.workers(b"call")] == ["w1", "w0"]

@@ -17,6 +17,8 @@ FROZEN = {
     "headrace_gateway_overhead_seconds": (),
     "headrace_gateway_feedback": ("target",),
     "headrace_gateway_shed": (),
+    "headrace_gateway_uncaptured": (),
+    "headrace_upstream_tries": ("upstream", "result"),
     "headrace_spool_bytes": (),
     "headrace_spool_refused": ("what",),
     "headrace_spool_published": ("result",),
