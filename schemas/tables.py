@@ -61,7 +61,7 @@ TABLES = (
 )  # fmt: skip
 
 #: Views that hold no rows of their own.
-VIEWS = ("unmatched_rewards", "messages")
+VIEWS = ("unmatched_rewards", "messages", "trainable_shares")
 
 #: Columns that tell of one processing rather than of what was processed: two processings of the
 #: same events agree on all others.

@@ -4,6 +4,7 @@ worker (vLLM on CPU) ◀── gateway, which routes by the worker's ring
 promotion            ──▶ what the ring serves
 """
 
+import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -63,8 +64,19 @@ def serving_endpoints(settings: Settings, served: Served, port: int) -> dict[str
         "HEADRACE_GATEWAY__RING": ring,
         "HEADRACE_WORKER__POLICY": settings.worker.policy,
         "HEADRACE_WORKER__PORT": str(port),
+        **_tokenizers(settings, served),
         **served.settings(),
     }
+
+
+def _tokenizers(settings: Settings, served: Served) -> dict[str, str]:
+    """With its tokenizer, tokens of redacted calls are kept without what was redacted."""
+    file = served.folder / "tokenizer.json"
+    if not file.is_file():
+        return {}
+    known = {policy: str(path) for policy, path in settings.redaction.tokenizers.items()}
+    files = {settings.worker.policy: str(file), **known}
+    return {"HEADRACE_REDACTION__TOKENIZERS": json.dumps(files)}
 
 
 def promotion_child(environment: Mapping[str, str], data_dir: Path) -> ChildSpec:

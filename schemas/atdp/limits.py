@@ -35,7 +35,7 @@ _IDS = frozenset({
 _COUNTS = frozenset({
     "step_index", "context_messages", "prompt_token_ids", "token_ids", "attempts", "start", "end",
     "partition", "replay_epoch", "revision", "http_status", "status", "prompt_tokens",
-    "completion_tokens", "cached_tokens", "reasoning_tokens",
+    "completion_tokens", "cached_tokens", "reasoning_tokens", "approximate_from",
 })  # fmt: skip
 #: Numbers that are not negative and may be long.
 _POSITIONS = frozenset({"offset", "policy_version"})

@@ -178,13 +178,32 @@ class Usage:
 
 
 @record
+class TokenSpan:
+    """Tokens in a row."""
+
+    start: int = doc("index of the first token")
+    end: int = doc("index after the last token")
+
+
+@record
 class ActionResult:
     """What the agent did and what came of it."""
 
     output: tuple[Message, ...] = doc("output messages, one a choice", default=())
     prompt_token_ids: tuple[int, ...] = doc("token ids of the prompt", default=())
     token_ids: tuple[int, ...] = doc("token ids of the first choice", default=())
-    logprobs: tuple[float, ...] = doc("log-probability of each token id, in nats", default=())
+    logprobs: tuple[float, ...] = doc(
+        "log-probability of each token id outside changed_tokens, in nats", default=()
+    )
+    changed_tokens: tuple[TokenSpan, ...] = doc(
+        "spans of token_ids that stand for what redaction changed: the policy did not sample them",
+        default=(),
+    )
+    approximate_from: int | None = doc(
+        "index of the first of token_ids before which redaction changed text, so that the "
+        "log-probabilities from there on are of another context; absent where nothing changed",
+        default=None,
+    )
     finish_reason: str | None = doc("why generation stopped, first choice", default=None)
     tool_result: str | None = doc("result of a tool call, as JSON text", default=None)
     error_class: str | None = doc("class of the error, from a closed list", default=None)

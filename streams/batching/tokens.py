@@ -67,14 +67,21 @@ class _Open:
 
 
 def has_tokens(step: Step) -> bool:
-    """Whether the step can be trained: without its prompt a token's probability is unknown."""
-    return bool(step.action_and_result.token_ids and step.action_and_result.prompt_token_ids)
+    """Whether the step can be trained: without its prompt a token's probability is unknown, and
+    what redaction changed was not sampled."""
+    return num_sampled(step) > 0 and bool(step.action_and_result.prompt_token_ids)
+
+
+def num_sampled(step: Step) -> int:
+    """Tokens that the policy sampled and redaction left as they were."""
+    result = step.action_and_result
+    return len(result.token_ids) - sum(span.end - span.start for span in result.changed_tokens)
 
 
 def has_logprobs(step: Step) -> bool:
     """Whether every sampled token has a log-probability that can be one."""
     result = step.action_and_result
-    are_whole = len(result.logprobs) == len(result.token_ids)
+    are_whole = len(result.logprobs) == num_sampled(step)
     return are_whole and all(-math.inf < logprob <= MAX_LOGPROB for logprob in result.logprobs)
 
 
@@ -99,18 +106,32 @@ def _spans(step: Step, first: int, turn: int) -> Iterator[TrainedSpan]:
     """The sampled tokens of a step that begin at `first`, one span for each version in a row."""
     model = step.model_version
     position = first
-    for version, group in itertools.groupby(_versions(step)):
+    for (version, approximate), group in itertools.groupby(_sampled(step)):
         end = position + sum(1 for _ in group)
-        yield TrainedSpan(
-            first=position,
-            end=end,
-            version=version,
-            root=model.weights_root if version == model.policy_version else None,
-            step_id=step.step_id,
-            turn=turn,
-            approximate=bool(step.governance.redactions),
-        )
+        if approximate is not None:
+            yield TrainedSpan(
+                first=position,
+                end=end,
+                version=version,
+                root=model.weights_root if version == model.policy_version else None,
+                step_id=step.step_id,
+                turn=turn,
+                approximate=approximate,
+            )
         position = end
+
+
+def _sampled(step: Step) -> Iterator[tuple[int | None, bool | None]]:
+    """The version of each token and whether its log-probability is of another context; None in
+    the second place where redaction changed it."""
+    result = step.action_and_result
+    changed = {i for span in result.changed_tokens for i in range(span.start, span.end)}
+    # Steps of old said only that something was redacted.
+    unknown = bool(step.governance.redactions) and not changed
+    since = result.approximate_from
+    for index, version in enumerate(_versions(step)):
+        is_behind = unknown if since is None else index >= since
+        yield version, None if index in changed else is_behind
 
 
 def _versions(step: Step) -> list[int | None]:

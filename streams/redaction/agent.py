@@ -1,8 +1,9 @@
 """The redaction processor in its shell: two lanes in one consumer group."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from schemas import topics
 from schemas.secrets import load_root_secret
@@ -11,6 +12,7 @@ from schemas.telemetry import Metrics
 from streams.redaction.aliases import AliasProcessor
 from streams.redaction.cache import CacheCounters
 from streams.redaction.processor import RedactionProcessor
+from streams.redaction.retokenise import Tokenizer
 from streams.redaction.tenants import Tenants
 from streams.runtime.shell import Shell
 
@@ -31,6 +33,7 @@ def build(shell: Shell) -> None:
             context.mark,
             settings.redaction.hold_seconds,
             settings.training_eligible_tenants,
+            tokenizers_of(settings.redaction.tokenizers),
         ),
         table=topics.LINEAGES_TABLE,
         max_held=settings.redaction.max_held_events,
@@ -42,6 +45,16 @@ def build(shell: Shell) -> None:
         table=topics.ALIASES_TABLE,
     )
     shell.add_task(cache_reporter(tenants.cache_counters, context.metrics))
+
+
+def tokenizers_of(files: Mapping[str, Path]) -> dict[str, Tokenizer]:
+    """The tokenizer of each policy, read at start. ConfigError for one that cannot be used."""
+    if not files:
+        return {}
+    # Imported where needed, so that redaction runs without the package.
+    from streams.redaction.huggingface import HuggingFaceTokenizer
+
+    return {policy: HuggingFaceTokenizer.of_file(path) for policy, path in files.items()}
 
 
 def cache_reporter(

@@ -1,7 +1,7 @@
 """A captured exchange becomes a step: six classes of metadata, redacted, with its gaps."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from schemas.atdp.types import (
@@ -25,10 +25,12 @@ from streams.redaction import gaps
 from streams.redaction.answered_by import model_version
 from streams.redaction.bodies import header
 from streams.redaction.chat import ChatRequest, ChatResponse, dumps
+from streams.redaction.clean_tokens import CleanTokens, clean_tokens
 from streams.redaction.dialects.registry import dialect_of
 from streams.redaction.harness import Caller
 from streams.redaction.lineage import Place
 from streams.redaction.redacting import EventRedaction
+from streams.redaction.retokenise import NotAlignedError, Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,13 @@ def chat_step(
     context_digest: str,
     redaction: EventRedaction,
     caller: Caller,
+    tokenizers: Mapping[str, Tokenizer] | None = None,
 ) -> tuple[Step, bool]:
-    """The step of a call of a model, and whether its text or an ancestor's was redacted."""
+    """The step of a call of a model, and whether its text or an ancestor's was redacted.
+
+    `tokenizers` are those of policies by name. Where the call's policy is among them, its tokens
+    are kept without what was redacted.
+    """
     answer = response or ChatResponse()
     known = request.messages[: place.num_known]
     new_messages = redaction.messages(
@@ -89,6 +96,14 @@ def chat_step(
         or (answer.has_tokens and _hides_text(request, answer, known, redaction))
     )
     outcome = _outcome(exchange, answer)
+    tokenizer = (tokenizers or {}).get(exchange.policy or "")
+    model = model_version(exchange, redaction, request.model, answer.model, len(answer.token_ids))
+    result = _result(exchange, ChatResponse() if withheld else answer, output, answer)
+    token_gaps = _token_gaps(answer, withheld=withheld)
+    if withheld and answer.has_tokens and tokenizer is not None and _shows_all(request, answer):
+        clean, token_gaps = _cleaned(request, answer, model, tokenizer, redaction)
+        if clean is not None:
+            result, model = clean.put_into(result), replace(model, spans=clean.versions)
     step = _step(
         exchange, identity, place.trajectory_id, redaction,
         kind=StepKind.MODEL_CALL,
@@ -105,11 +120,9 @@ def chat_step(
             context_digest=context_digest,
         ),
         harness=_harness(exchange, request, identity, redaction),
-        result=_result(exchange, ChatResponse() if withheld else answer, output, answer),
-        model=model_version(
-            exchange, redaction, request.model, answer.model, len(answer.token_ids)
-        ),
-        gaps=_gaps(exchange, response, place, redaction, outcome, withheld=withheld),
+        result=result,
+        model=model,
+        gaps=(*_gaps(exchange, response, place, redaction, outcome), *token_gaps),
         response_id=redaction.identifier(answer.response_id),
         outcome=outcome,
         replayability=Replayability.APPROXIMATE,
@@ -124,9 +137,26 @@ def _hides_text(request: ChatRequest, answer: ChatResponse, known: Sequence[Any]
     A message that equals a known one for lineage may differ in what lineage leaves out, such as
     the name of who wrote it. Text that the upstream kept to itself cannot be looked at.
     """
-    if request.hides_reasoning or not answer.outputs or answer.damaged:
-        return True
-    return redaction.holds_private_data(list(known))
+    return not _shows_all(request, answer) or redaction.holds_private_data(list(known))
+
+
+def _shows_all(request: ChatRequest, answer: ChatResponse) -> bool:
+    """Whether all that the tokens spell is among the texts of the call."""
+    is_partial = request.hides_reasoning or request.previous_response_id is not None
+    return not is_partial and bool(answer.outputs) and not answer.damaged
+
+
+def _cleaned(
+    request: ChatRequest, answer: ChatResponse, model: ModelVersion, tokenizer: Tokenizer,
+    redaction: EventRedaction,
+) -> tuple[CleanTokens | None, tuple[Gap, ...]]:  # fmt: skip
+    """The tokens that can be kept and what is missing of them."""
+    try:
+        clean = clean_tokens(request, answer, model.spans, tokenizer, redaction)
+    except NotAlignedError:
+        return None, (gaps.TOKENS_NOT_ALIGNED,)
+    changed = (gaps.TOKENS_CHANGED,) if clean.is_changed else ()
+    return clean, (*changed, *_token_gaps(answer, withheld=False))
 
 
 def _step(exchange: Exchange, identity: Identity, trajectory_id: str, redaction: EventRedaction, *,
@@ -271,8 +301,7 @@ def _fingerprint(key: bytes, kind: str, value: Any) -> str | None:
 
 
 def _gaps(exchange: Exchange, response: ChatResponse | None, place: Place,
-          redaction: EventRedaction, outcome: Outcome, *,
-          withheld: bool) -> tuple[Gap, ...]:  # fmt: skip
+          redaction: EventRedaction, outcome: Outcome) -> tuple[Gap, ...]:  # fmt: skip
     found = []
     if exchange.extras_shown:
         found.append(gaps.TOKENS_SHOWN)
@@ -286,7 +315,7 @@ def _gaps(exchange: Exchange, response: ChatResponse | None, place: Place,
         found.append(gaps.RESPONSE_INCOMPLETE)
     elif response is None:
         found.append(gaps.RESPONSE_NOT_PARSED)
-    return (*found, *_token_gaps(response or ChatResponse(), withheld=withheld))
+    return tuple(found)
 
 
 def _token_gaps(answer: ChatResponse, *, withheld: bool) -> tuple[Gap, ...]:

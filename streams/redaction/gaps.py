@@ -9,6 +9,8 @@ RESPONSE_NOT_PARSED = Gap(field="action_and_result.output", reason="response_not
 RESPONSE_INCOMPLETE = Gap(field="action_and_result.output", reason="response_incomplete")
 TOKENS_NOT_IN_RESPONSE = Gap(field="action_and_result.token_ids", reason="not_in_response")
 TOKENS_WITHHELD = Gap(field="action_and_result.token_ids", reason="withheld_by_redaction")
+TOKENS_NOT_ALIGNED = Gap(field="action_and_result.token_ids", reason="withheld_not_aligned")
+TOKENS_CHANGED = Gap(field="action_and_result.token_ids", reason="changed_by_redaction")
 TOKENS_SHOWN = Gap(field="action_and_result.token_ids", reason="shown_to_client")
 SURROGATES_REPLACED = Gap(field="observation.new_messages", reason="surrogates_replaced")
 LOGPROBS_NOT_IN_RESPONSE = Gap(field="action_and_result.logprobs", reason="not_in_response")

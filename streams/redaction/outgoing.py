@@ -53,7 +53,8 @@ def _ever_smaller(step: Step) -> Iterator[Step]:
         harness_state=replace(bare.harness_state, reasoning=None, sampling=None, tools=()),
         action_and_result=replace(
             bare.action_and_result, output=(), tool_result=None,
-            prompt_token_ids=(), token_ids=(), logprobs=(),
+            prompt_token_ids=(), token_ids=(), logprobs=(), changed_tokens=(),
+            approximate_from=None,
         ),
         governance=_without_spans(bare.governance),
     )  # fmt: skip

@@ -6,7 +6,7 @@ Feedback       → trajectory.rewards.v1 if it names a trajectory, else raw.unre
 TrajectoryEnd  → trajectory.ends.v1
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
@@ -39,6 +39,7 @@ from streams.redaction.lineage import Node, Waits, place, remember
 from streams.redaction.outgoing import outgoing, outgoing_step
 from streams.redaction.published import clean_end, clean_reward, published_step
 from streams.redaction.redacting import EventRedaction
+from streams.redaction.retokenise import Tokenizer
 from streams.redaction.tenants import Tenant, Tenants
 from streams.runtime import Effects, Hold, ReplayMark, State
 
@@ -58,8 +59,11 @@ class RedactionProcessor:
         mark: ReplayMark,
         hold_seconds: float,
         eligible_tenants: Collection[str] = (),
+        tokenizers: Mapping[str, Tokenizer] | None = None,
     ) -> None:
-        """`eligible_tenants` permit training; a producer's own word for it is not enough."""
+        """`eligible_tenants` permit training; a producer's own word for it is not enough.
+        `tokenizers` are those of policies by name."""
+        self._tokenizers = tokenizers
         self._tenants = tenants
         self._blobs = blobs
         self._mark = mark
@@ -113,8 +117,9 @@ class RedactionProcessor:
             return self._hold
         identity = replace(identity, attempt_of=identity.attempt_of or where.attempt_of)
         step, redacted = chat_step(
-            exchange, identity, request, response, where, call.chain[-1], redaction, caller
-        )
+            exchange, identity, request, response, where, call.chain[-1], redaction, caller,
+            self._tokenizers,
+        )  # fmt: skip
         node = Node(
             identity.step_id, where.trajectory_id, where.step_index, redacted, branch=where.branch
         )

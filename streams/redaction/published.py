@@ -21,6 +21,7 @@ from schemas.atdp.types import (
     Step,
     TrajectoryEnd,
 )
+from schemas.errors import PermanentError, Reason
 from schemas.ids import keyed_digest
 from streams.redaction import gaps
 from streams.redaction.redacting import ROLES, EventRedaction
@@ -42,7 +43,10 @@ def published_step(
     )
     had_tokens = bool(result.token_ids or result.prompt_token_ids or result.logprobs)
     if withheld:
-        result = replace(result, prompt_token_ids=(), token_ids=(), logprobs=())
+        result = replace(
+            result, prompt_token_ids=(), token_ids=(), logprobs=(), changed_tokens=(),
+            approximate_from=None,
+        )  # fmt: skip
     clean = replace(
         step,
         event_id=redaction.identifier(step.event_id) or "",
@@ -95,6 +99,11 @@ def _observation(seen: Observation, redaction: EventRedaction, key: bytes) -> Ob
 
 def _result(result: ActionResult, redaction: EventRedaction) -> ActionResult:
     tool_result = result.tool_result
+    last = 0
+    for span in result.changed_tokens:
+        if not last <= span.start < span.end <= len(result.token_ids):
+            raise PermanentError(Reason.WRONG_TYPE, "changed_tokens")
+        last = span.end
     return replace(
         result,
         output=_messages("output", result.output, redaction),

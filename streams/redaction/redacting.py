@@ -4,13 +4,15 @@ Fails closed: a detector that cannot look sends the whole event to quarantine.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from schemas.atdp.types import Message, RedactedSpan
 from schemas.errors import QuarantineError, Reason
 from streams.redaction.chat import dumps, loads, without_tokens
 from streams.redaction.detect.contract import DetectorTimeout
+from streams.redaction.placeholders import Replacement
 from streams.redaction.redactor import DetectorUnavailable, Redaction, Redactor
 
 T = TypeVar("T")
@@ -79,6 +81,14 @@ class EventRedaction:
         whole = self._whole(value)
         return bool(_closed(lambda: self._redactor.json(whole)).redactions)
 
+    def hidden_in(self, documents: Sequence[Any]) -> "Hidden":
+        """What goes from these documents, to be found in other writings of them."""
+        whole = [self._whole(document) for document in documents]
+        names = _closed(lambda: self._redactor.names_in(whole))
+        return Hidden(
+            self._redactor, names, _closed(lambda: self._redactor.private_values(whole, names))
+        )
+
     def identifier(self, value: str | None) -> str | None:
         """An id, unchanged if it holds nothing private, else a stable pseudonym."""
         if value is None:
@@ -109,6 +119,20 @@ class EventRedaction:
             )
             for item in redactions
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """Private values of some documents, with what stands in their place, and a look at texts that
+    say the same in another form. `values` are original text: they are looked for, never kept."""
+
+    redactor: Redactor
+    names: frozenset[str]
+    values: Mapping[str, str]
+
+    def found_in(self, text: str) -> list[Replacement]:
+        """What a detector finds in the text, and the names of the documents."""
+        return _closed(lambda: self.redactor.replacements(text, self.names))
 
 
 def _role_by_type(item: dict[str, Any]) -> str:

@@ -193,6 +193,33 @@ class Redactor:
         self._names.move_to_end(digest)
         return names
 
+    def private_values(
+        self, documents: Iterable[JsonValue], names: Collection[str]
+    ) -> dict[str, str]:
+        """What goes from these documents, as it is written and as it is meant, and what stands in
+        its place. Original text: for looking, never for keeping. Raises as `json` does."""
+        values: dict[str, str] = {}
+        for document in documents:
+            walk = _Walk(self._scanner, protocol_fields)
+            walk.names.add(names)
+            walk.learn(document, _Place())
+            walk.value(document, _Place())
+            values |= walk.values
+        return values
+
+    def replacements(self, text: str, names: Collection[str]) -> list[Replacement]:
+        """What goes from a text that is the content of a message, in order. Raises as `json`."""
+        place = _Place().member("content", "content", {})
+        walk = _Walk(self._scanner, protocol_fields)
+        walk.names.add(names)
+        walk.learn(text, place)
+        walk.leaf(text, place)
+        return [Replacement(r.start, r.end, r.kind, r.placeholder) for r in walk.redactions]
+
+    def placeholders_in(self, text: str) -> list[tuple[int, int]]:
+        """Where the text holds placeholders that this redactor made, in order."""
+        return self._placeholders.find(text)
+
     def identifier(self, value: str) -> str:
         """`value` itself if it holds nothing private, else a stable pseudonym of it."""
         if _OPAQUE_ID.fullmatch(value):
@@ -208,6 +235,8 @@ class _Walk:
         self._skip = skip
         self.names = KnownNames()
         self.redactions: list[Redaction] = []
+        #: What was replaced → what stands in its place.
+        self.values: dict[str, str] = {}
 
     def learn(self, value: JsonValue, place: _Place) -> None:
         """Collect the names in all leaves, before the first leaf is redacted."""
@@ -243,11 +272,12 @@ class _Walk:
 
     def leaf(self, text: str, place: _Place) -> str:
         """One string leaf, JSON text or not."""
-        made = [
-            _in_leaf(replacement, fragment)
-            for fragment in fragments(text, place.context)
-            for replacement in self._scanner.replacements(fragment, self.names)
-        ]
+        made: list[Replacement] = []
+        for fragment in fragments(text, place.context):
+            for found in self._scanner.replacements(fragment, self.names):
+                made.append(in_leaf := _in_leaf(found, fragment))
+                self.values[fragment.text[found.start : found.end]] = found.placeholder
+                self.values[text[in_leaf.start : in_leaf.end]] = found.placeholder
         if not made:
             return text
         self._note(pointer(place.shown), made)
@@ -257,6 +287,7 @@ class _Walk:
         made = self._scanner.replacements(Fragment(key, None, None, is_key=True), self.names)
         if not made:
             return key
+        self.values |= {key[item.start : item.end]: item.placeholder for item in made}
         shown = replaced(key, made)
         self._note(pointer((*place.shown, shown)) + "#", made)
         return shown

@@ -1,162 +1,204 @@
-"""From spans of characters to spans of tokens: what may be learnt of a text that was redacted.
+"""From spans of characters to spans of tokens: what may be learnt of tokens that held private data.
 
-Token ids of the original can be turned back into it, so they are never kept. The redacted text is
-tokenised anew with the policy's own tokenizer, and each token is told apart:
+Token ids can be turned back into text, so those that touch private data go. Each such run of tokens
+is replaced by the tokens of the same text with the placeholder in it, made by the policy's own
+tokenizer; all other tokens stay the very ones that the policy read or sampled:
 
-    CHANGED      touches a placeholder: the policy never wrote it
-    RESPLIT      its characters are the policy's, its borders are not: beside a placeholder the
-                 text splits differently, so that the token was never sampled
-    APPROXIMATE  the same token at the same characters, after a change: it was sampled in another
-                 context, so that its log-probability holds nearly
-    EXACT        the same token at the same characters, and nothing before it changed
+    ids      [ Dear][ Mi][a][,][ your]          →   [ Dear][ <][PER][SON][_q…][>][,][ your]
+             exact   changed                        exact   changed               approximate
 
-Only the last two may be in a loss. Pure; any tokenizer that tells characters will do.
+    EXACT        the same token, and nothing before it changed
+    APPROXIMATE  the same token behind a change: it was sampled in another context, so that its
+                 log-probability holds nearly
+    CHANGED      of a run that touched private data: the policy never wrote it; it is in no loss
+
+All positions are bytes, since a token may be a part of a letter. What does not come out equal to
+the byte is refused with `NotAlignedError`, never passed on. Pure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import accumulate
 from typing import Protocol
 
-from streams.redaction.placeholders import Replacement
-from streams.redaction.scanner import replaced
+
+class NotAlignedError(Exception):
+    """The tokens do not spell the text they are said to. Their ids have to be withheld."""
 
 
 class Standing(Enum):
-    """What a token of the redacted text is to the policy that wrote the original."""
+    """What a token is to the policy that read or sampled the original."""
 
     EXACT = "exact"
     APPROXIMATE = "approximate"
-    RESPLIT = "resplit"
     CHANGED = "changed"
 
     @property
     def may_train(self) -> bool:
         """Whether the token may be in a loss."""
-        return self in (Standing.EXACT, Standing.APPROXIMATE)
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A token and the characters (code points) of its text that it stands for.
-
-    Several tokens may share a character (bytes of one letter), and one that stands for none has
-    `start == end`.
-    """
-
-    token_id: int
-    start: int
-    end: int
+        return self is not Standing.CHANGED
 
 
 class Tokenizer(Protocol):
     """The policy's tokenizer, without the marks that it puts around a text."""
 
-    def encode(self, text: str) -> Sequence[Token]:
-        """The tokens of `text` in order; `start` never falls."""
+    def piece(self, token_id: int) -> bytes | None:
+        """The bytes that a token stands for wherever it stands; None where that is not known."""
+
+    def is_mark(self, token_id: int) -> bool:
+        """Whether it is one of the marks between messages rather than text."""
+
+    def encode(self, text: str) -> Sequence[int]:
+        """The token ids of `text`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """`made` goes where the bytes from `start` to `end` stand."""
+
+    start: int
+    end: int
+    made: str
 
 
 @dataclass(frozen=True, slots=True)
 class Retokenised:
-    """The redacted text and its tokens. `logprobs` is None where a token may not train."""
+    """Tokens without private data. `origins` has the index of each in the original, None for
+    what is changed."""
 
-    text: str
-    tokens: tuple[Token, ...]
-    standings: tuple[Standing, ...]
-    logprobs: tuple[float | None, ...]
+    token_ids: tuple[int, ...]
+    origins: tuple[int | None, ...]
+    #: Runs of tokens that were replaced: from, to in the original, from, to here.
+    runs: tuple[tuple[int, int, int, int], ...]
 
     @property
-    def loss_mask(self) -> tuple[bool, ...]:
-        """True for each token that may be in a loss."""
-        return tuple(standing.may_train for standing in self.standings)
+    def standings(self) -> tuple[Standing, ...]:
+        """Of each token."""
+        first = self.runs[0][2] if self.runs else len(self.token_ids)
+        kept = (Standing.EXACT, Standing.APPROXIMATE)
+        return tuple(
+            Standing.CHANGED if origin is None else kept[index > first]
+            for index, origin in enumerate(self.origins)
+        )
 
     @property
     def trainable_share(self) -> float:
-        """Tokens that may be in a loss, of all; 1 for a text without tokens."""
-        return sum(self.loss_mask) / len(self.tokens) if self.tokens else 1.0
+        """Tokens that may be in a loss, of all; 1 where there are none."""
+        kept = sum(origin is not None for origin in self.origins)
+        return kept / len(self.token_ids) if self.token_ids else 1.0
+
+    def moved(self, index: int) -> int:
+        """Where a border between two tokens of the original is now; one inside a run that was
+        replaced is behind it."""
+        shift = 0
+        for first, end, _, made_end in self.runs:
+            if index <= first:
+                break
+            if index < end:
+                return made_end
+            shift = made_end - end
+        return index + shift
+
+
+def pieces(token_ids: Sequence[int], tokenizer: Tokenizer) -> list[bytes]:
+    """The bytes of each token. NotAlignedError where one is not known."""
+    found: list[bytes] = []
+    for token_id in token_ids:
+        piece = tokenizer.piece(token_id)
+        if piece is None:
+            raise NotAlignedError
+        found.append(piece)
+    return found
 
 
 def retokenise(
-    text: str,
-    replacements: Sequence[Replacement],
-    tokenizer: Tokenizer,
-    *,
-    sampled: Sequence[Token] | None = None,
-    logprobs: Sequence[float] = (),
-    is_context_changed: bool = False,
+    token_ids: Sequence[int], spelt: Sequence[bytes], edits: Sequence[Edit], tokenizer: Tokenizer
 ) -> Retokenised:
-    """The tokens of `text` without its private data.
-
-    `replacements` are disjoint and in order, in positions of `text`. `sampled` are the tokens that
-    the policy wrote or read; without them those of the tokenizer are taken. `logprobs` are theirs,
-    one each, or none at all. `is_context_changed` says that a text before this one was redacted.
-    """
-    original = tokenizer.encode(text) if sampled is None else sampled
-    if logprobs and len(logprobs) != len(original):
-        raise ValueError("there is one log-probability a token, or none at all")
-    redacted = replaced(text, replacements)
-    changes = _placed(replacements)
-    known = {(t.start, t.end, t.token_id): index for index, t in enumerate(original)}
-    tokens = tuple(tokenizer.encode(redacted))
-    standings: list[Standing] = []
-    kept: list[float | None] = []
-    walk = _Walk(changes)
-    for token in tokens:
-        shift = walk.shift_at(token)
-        index = (
-            None if shift is None
-            else known.get((token.start + shift, token.end + shift, token.token_id))
-        )  # fmt: skip
-        if shift is None:
-            standing = Standing.CHANGED
-        elif index is None:
-            standing = Standing.RESPLIT
-        elif is_context_changed or walk.num_passed:
-            standing = Standing.APPROXIMATE
-        else:
-            standing = Standing.EXACT
-        standings.append(standing)
-        has_logprob = index is not None and bool(logprobs)
-        kept.append(logprobs[index] if has_logprob and index is not None else None)
-    return Retokenised(redacted, tokens, tuple(standings), tuple(kept))
+    """The tokens with the edits made. `spelt` are the pieces of the tokens; edits are in order,
+    disjoint and not empty. NotAlignedError where the new text cannot be written exactly."""
+    starts = [0, *accumulate(map(len, spelt))]
+    text = b"".join(spelt)
+    ids: list[int] = []
+    origins: list[int | None] = []
+    runs: list[tuple[int, int, int, int]] = []
+    position = 0
+    for first, end, inside in _runs(starts, text, edits):
+        ids += token_ids[position:first]
+        origins += range(position, first)
+        made = _encoded(_edited(text, starts[first], starts[end], inside), tokenizer)
+        runs.append((first, end, len(ids), len(ids) + len(made)))
+        ids += made
+        origins += [None] * len(made)
+        position = end
+    ids += token_ids[position:]
+    origins += range(position, len(token_ids))
+    return Retokenised(tuple(ids), tuple(origins), tuple(runs))
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """A placeholder in the redacted text; `shift` leads from behind it to the original."""
+def _runs(
+    starts: Sequence[int], text: bytes, edits: Sequence[Edit]
+) -> Iterator[tuple[int, int, list[Edit]]]:
+    """Runs of tokens that edits touch, whole letters each, with their edits."""
+    run: tuple[int, int, list[Edit]] | None = None
+    token = 0
+    for edit in edits:
+        while starts[token + 1] <= edit.start:
+            token += 1
+        first, end = token, token
+        while first > 0 and _inside_letter(text, starts[first]):
+            first -= 1
+        while starts[end] < edit.end or _inside_letter(text, starts[end]):
+            end += 1
+        if run is not None and first < run[1]:
+            run = (run[0], max(end, run[1]), [*run[2], edit])
+            continue
+        if run is not None:
+            yield run
+        run = (first, end, [edit])
+    if run is not None:
+        yield run
 
-    start: int
-    end: int
-    shift: int
+
+def _inside_letter(text: bytes, position: int) -> bool:
+    return position < len(text) and text[position] & 0xC0 == 0x80
 
 
-def _placed(replacements: Sequence[Replacement]) -> list[_Change]:
-    changes = []
-    shift = 0
-    for item in replacements:
-        start = item.start - shift
-        end = start + len(item.placeholder)
-        shift = item.end - end
-        changes.append(_Change(start, end, shift))
-    return changes
+def _edited(text: bytes, start: int, end: int, edits: Sequence[Edit]) -> bytes:
+    made: list[bytes] = []
+    for edit in edits:
+        made += text[start : edit.start], edit.made.encode()
+        start = edit.end
+    return b"".join([*made, text[start:end]])
 
 
-class _Walk:
-    """Goes along the changes with tokens whose starts never fall."""
+#: Tokenizers that put a blank before a text put it before this.
+_ANCHORS = ("", "\n", ".")
 
-    def __init__(self, changes: Sequence[_Change]) -> None:
-        self._changes = changes
-        #: Changes that lie wholly before the token that was asked for last.
-        self.num_passed = 0
 
-    def shift_at(self, token: Token) -> int | None:
-        """What leads from the token to the original; None where it touches a change."""
-        while self.num_passed < len(self._changes):
-            change = self._changes[self.num_passed]
-            if token.start < change.end:
-                break
-            self.num_passed += 1
-        following = self._changes[self.num_passed : self.num_passed + 1]
-        if following and max(token.end, token.start + 1) > following[0].start:
-            return None
-        return self._changes[self.num_passed - 1].shift if self.num_passed else 0
+def _encoded(wanted: bytes, tokenizer: Tokenizer) -> list[int]:
+    """Token ids that spell these bytes, neither more nor less."""
+    try:
+        text = wanted.decode()
+    except UnicodeDecodeError:
+        raise NotAlignedError from None
+    # Some tokenizers write a blank before every text: the text's own is then that one.
+    candidates = [(anchor, text) for anchor in _ANCHORS]
+    if text[:1] == " ":
+        candidates.append(("", text[1:]))
+    for anchor, given in candidates:
+        ids = list(tokenizer.encode(anchor + given))
+        found = _behind(ids, pieces(ids, tokenizer), anchor, wanted)
+        if found is not None:
+            return found
+    raise NotAlignedError
+
+
+def _behind(ids: list[int], spelt: Sequence[bytes], anchor: str, wanted: bytes) -> list[int] | None:
+    """The last of the tokens, which spell what is wanted, if what comes before is the anchor."""
+    num_before = sum(map(len, spelt)) - len(wanted)
+    for index, start in enumerate([0, *accumulate(map(len, spelt))]):
+        if start == num_before:
+            is_anchor = b"".join(spelt[:index]).strip(b" ") == anchor.encode()
+            return ids[index:] if is_anchor and b"".join(spelt[index:]) == wanted else None
+    return None

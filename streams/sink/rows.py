@@ -39,6 +39,7 @@ from schemas.atdp.types import (
     Reward,
     RewardSignal,
     Step,
+    TokenSpan,
     VersionSpan,
 )
 from schemas.atdp.weights import (
@@ -237,6 +238,11 @@ def _version_span(field: str, span: VersionSpan) -> tuple[int, int, int]:
     return start, end, _integer(field, span.policy_version)
 
 
+def _token_span(field: str, span: TokenSpan) -> tuple[int, int]:
+    start, end = _uint32s(field, (span.start, span.end))
+    return start, end
+
+
 def _gap(_field: str, gap: Gap) -> tuple[str, str]:
     return gap.field, gap.reason
 
@@ -278,6 +284,7 @@ _CONVERT: dict[Any, Convert] = {
     datetime: _microseconds,
     RedactedSpan: _redaction,
     VersionSpan: _version_span,
+    TokenSpan: _token_span,
     Gap: _gap,
     RewardSignal: _reward_signal,
     RewardRef: _reward_ref,

@@ -1,6 +1,6 @@
 """Both lanes of redaction in process, and a way to run events through them to the end."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from schemas.settings import RedactionSettings
 from schemas.store import BlobStore
 from streams.redaction.aliases import AliasProcessor
 from streams.redaction.processor import RedactionProcessor
+from streams.redaction.retokenise import Tokenizer
 from streams.redaction.tenants import Tenants
 from streams.runtime import ReplayMark
 from tests.unit.redaction_processor.captures import record
@@ -24,8 +25,14 @@ PRIVATE = {t.name for t in topics.all_topics() if t.holds_original_text}
 class Redaction:
     """Raw events go in with `send`; `restart` keeps only what the tables hold."""
 
-    def __init__(self, folder: Path, mark: ReplayMark | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        mark: ReplayMark | None = None,
+        tokenizers: Mapping[str, Tokenizer] | None = None,
+    ) -> None:
         self.folder = folder
+        self.tokenizers = tokenizers
         self.mark = mark or ReplayMark()
         self.bus: MemoryBus = memory_bus()
         self.blobs = BlobStore((folder / "blobs").as_uri())
@@ -36,7 +43,9 @@ class Redaction:
 
     def restart(self) -> None:
         self.tenants = Tenants(ROOT, RedactionSettings(tier="regex"))
-        raw = RedactionProcessor(self.tenants, self.blobs, self.mark, hold_seconds=0.0)
+        raw = RedactionProcessor(
+            self.tenants, self.blobs, self.mark, hold_seconds=0.0, tokenizers=self.tokenizers
+        )
         aliases = AliasProcessor(self.tenants, self.mark)
         self.raw_lane = lane_over(self.bus, raw, self.folder, table=self.tables[0])
         self.alias_lane = lane_over(self.bus, aliases, self.folder, table=self.tables[1])
