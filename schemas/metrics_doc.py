@@ -13,7 +13,8 @@ The gateway answers `GET /metrics` on its own port. A processor answers `/metric
 `metrics_port`, where that is set; `headrace up` gives each processor a port next to the gateway's,
 and `headrace status` shows it. Names are those that Prometheus stores: a counter ends in `_total`,
 a histogram has `_bucket`, `_sum` and `_count`. No label holds text, an id of a record, or a
-tenant. The dashboard in `infra/grafana` shows all of them.
+tenant. Of several gateway processes (`gateway.workers`) the one that is asked answers for all, each
+sample with a label `worker`; its `/health` speaks for all too. The dashboard in `infra/grafana` shows all of them.
 
 `/health` means progress. A processor answers 200 while its committed offsets move or nothing
 waits; 503, with a sentence in `why`, once a record waits and nothing was committed for

@@ -158,12 +158,18 @@ class GatewaySettings(Section):
     An upstream from which nothing came back for `breaker_failures` calls in a row is left alone
     for `breaker_seconds`.
 
+    `workers` processes share the port, each with a part of `spool_max_bytes`. A process that is
+    told to end takes no new connections and lets calls under way finish for `drain_seconds`. On
+    SIGHUP `upstream`, `upstreams` and `capture` are read anew; calls under way and connections
+    stay.
+
     With `capture` off, calls are relayed and nothing of them is recorded;
     `headrace_gateway_uncaptured` counts them.
     """
 
     host: str = "127.0.0.1"
     port: int = 8400
+    workers: int = Field(1, ge=1, le=64)
     upstream: UpstreamSettings = UpstreamSettings()
     upstreams: dict[UpstreamName, NamedUpstreamSettings] = Field(default_factory=dict)
     capture: bool = True
@@ -177,6 +183,7 @@ class GatewaySettings(Section):
     upstream_connect_seconds: float = Field(10.0, gt=0)
     upstream_stall_seconds: float = Field(300.0, gt=0)
     when_client_leaves: Literal["abort", "drain"] = "abort"
+    drain_seconds: float = Field(30.0, gt=0)
     retry_share: float = Field(0.2, ge=0, le=1)
     retry_reserve: int = Field(10, ge=0)
     breaker_failures: int = Field(5, ge=1)

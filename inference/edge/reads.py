@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -13,6 +13,7 @@ from inference.access.keys import TRAJECTORIES
 from inference.capture.route import Route
 from inference.dialects.refusal import RefusedError, json_response
 from inference.dialects.registry import registry_answer
+from inference.fleet.siblings import Siblings
 from inference.spool.health import GatewayHealth
 from schemas import ids
 from schemas.errors import HeadraceError
@@ -29,12 +30,13 @@ class Reads:
 
     def __init__(
         self, access: Access, settings: Settings, metrics: Metrics,
-        health: Callable[[], GatewayHealth],
+        health: Callable[[], GatewayHealth], siblings: Siblings | None = None,
     ) -> None:  # fmt: skip
         self._access = access
         self._settings = settings
         self._registered = metrics.registry
         self._judge = health
+        self._siblings = siblings
 
     def find(self, method: str, path: str) -> Handler | None:
         """The handler of one of our own GET routes."""
@@ -48,8 +50,11 @@ class Reads:
         return own.get(path)
 
     async def _health(self, _request: web.Request, _route: Route) -> web.StreamResponse:
-        """For whoever watches: 503 also while events only pile up in the spool."""
+        """For whoever watches: 503 also while events only pile up in the spool, of any process."""
         health = self._judge()
+        others = self._siblings.why() if self._siblings is not None else ""
+        if others and health.healthy:
+            health = replace(health, healthy=False, why=others)
         return json_response(200 if health.healthy else 503, asdict(health))
 
     async def _ready(self, _request: web.Request, _route: Route) -> web.StreamResponse:
@@ -58,7 +63,8 @@ class Reads:
         return json_response(200 if health.ready else 503, asdict(health))
 
     async def _metrics(self, _request: web.Request, _route: Route) -> web.StreamResponse:
-        text = generate_latest(self._registered)
+        siblings, registered = self._siblings, self._registered
+        text = siblings.metrics(registered) if siblings else generate_latest(registered)
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _registry(self, _request: web.Request, route: Route) -> web.StreamResponse:

@@ -6,6 +6,7 @@ also one that sends the head of a request and never its end.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
@@ -89,8 +90,23 @@ class _Runner(web.AppRunner):
         return _Server(await super()._make_server(), **self._options)
 
 
-async def start_server(app: web.Application, settings: GatewaySettings) -> web.AppRunner:
-    """Accept connections. ConfigError where the port is taken."""
+async def drain(runner: web.AppRunner, finish: Callable[[], Awaitable[None]]) -> None:
+    """Take no new connections, end those without a call, `finish` the others, then end all."""
+    for site in list(runner.sites):
+        await site.stop()
+    if runner.server is not None:
+        runner.server.pre_shutdown()
+    await finish()
+    await runner.cleanup()
+
+
+async def start_server(
+    app: web.Application, settings: GatewaySettings, *, is_shared: bool = False
+) -> web.AppRunner:
+    """Accept connections. ConfigError where the port is taken.
+
+    With `is_shared` other processes of ours listen on the port as well.
+    """
     runner = _Runner(
         app,
         auto_decompress=False,
@@ -101,7 +117,9 @@ async def start_server(app: web.Application, settings: GatewaySettings) -> web.A
     )
     await runner.setup()
     try:
-        await web.TCPSite(runner, settings.host, settings.port).start()
+        await web.TCPSite(
+            runner, settings.host, settings.port, reuse_port=is_shared or None
+        ).start()
     except OSError as error:
         await runner.cleanup()
         raise ConfigError(

@@ -1,12 +1,14 @@
-"""`python -m inference.gateway` starts the gateway as the settings say."""
+"""`python -m inference.gateway [--workers N]` starts the gateway as the settings say."""
 
+import argparse
 import asyncio
 import gc
 import sys
 
-from inference.gateway.app import serve
+from inference.fleet.supervisor import Fleet, hold_port
+from inference.gateway.app import GRACE_SECONDS, serve
 from schemas.errors import ConfigError
-from schemas.settings import load_settings
+from schemas.settings import Settings, load_settings
 from schemas.telemetry import configure_logging
 
 #: How long a thread may hold the interpreter while another one waits for it. The publisher has
@@ -14,19 +16,37 @@ from schemas.telemetry import configure_logging
 _SWITCH_SECONDS = 0.0001
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run until SIGINT or SIGTERM; returns the exit status (2 for a wrong configuration)."""
+    parser = argparse.ArgumentParser(prog="python -m inference.gateway", description=__doc__)
+    parser.add_argument("--workers", type=int, metavar="N", help="processes; gateway.workers")
+    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
     try:
         settings = load_settings()
-        sys.setswitchinterval(_SWITCH_SECONDS)
         configure_logging("inference.gateway", settings.log_level)
+        num_workers = given.workers or settings.gateway.workers
+        if num_workers > 1 and given.worker is None:
+            return _several(settings, num_workers)
+        sys.setswitchinterval(_SWITCH_SECONDS)
         # What was made so far lives as long as the process: no collection has to look at it again.
         gc.collect()
         gc.freeze()
-        return asyncio.run(serve(settings))
+        return asyncio.run(serve(settings, worker=given.worker))
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return 2
+
+
+def _several(settings: Settings, num_workers: int) -> int:
+    gateway = settings.gateway
+
+    async def run() -> int:
+        with hold_port(gateway.host, gateway.port) as held:
+            port = held.getsockname()[1]
+            return await Fleet(num_workers, port, gateway.drain_seconds + GRACE_SECONDS).run()
+
+    return asyncio.run(run())
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import time
-from pathlib import Path
 
 import structlog
 from aiohttp import web
@@ -16,21 +15,22 @@ from inference.capture.doors import Doors
 from inference.capture.recorder import Recorder
 from inference.dialects.refusal import RefusedError
 from inference.edge.reads import Reads
-from inference.edge.server import start_server
+from inference.edge.server import drain, start_server
+from inference.fleet.siblings import Siblings
 from inference.gateway.calls import Calls
 from inference.gateway.relay import ARRIVED_AT
 from inference.routing.follow import RouteFollower
 from inference.routing.router import Router
-from inference.spool import Publisher, Spool
+from inference.spool import Publisher
 from inference.spool.assemble import Assembler
-from inference.spool.disk import Disk
 from inference.spool.health import GatewayHealth, judge, look
+from inference.spool.opening import open_spool
 from inference.upstreams.http import Upstream
 from schemas.bus import Bus
 from schemas.bus.kafka import KafkaBus
 from schemas.errors import ConfigError
 from schemas.secrets import load_root_secret, tenant_key
-from schemas.settings import Settings
+from schemas.settings import Settings, load_settings
 from schemas.store import BlobStore, sync_path
 from schemas.telemetry import Metrics
 from schemas.tracing import make_tracing
@@ -39,12 +39,14 @@ _log = structlog.get_logger("gateway")
 
 _HOUSEKEEPING_SECONDS = 1.0
 _STOP_SECONDS = 10.0
+#: A process that is told to end has ended this long after its calls: threads, connections, Kafka.
+GRACE_SECONDS = 25.0
 
 
 class Gateway:
     """All parts of one gateway, wired. `bus` is the only way to Kafka."""
 
-    def __init__(self, settings: Settings, bus: Bus) -> None:
+    def __init__(self, settings: Settings, bus: Bus, worker: int | None = None) -> None:
         root = load_root_secret(settings.root_secret_file)
         self.settings = settings
         self.metrics = Metrics()
@@ -53,7 +55,7 @@ class Gateway:
         self.keys = KeyFollower(bus, settings.data_dir / "run" / "gateway-keys.json")
         self.upstream = Upstream(gateway, self.metrics)
         self.router = _make_router(settings, bus, root, self.metrics)
-        self.spool = _make_spool(settings, spool_root)
+        self.spool = open_spool(settings, spool_root)
         blobs = BlobStore(settings.blobs, sync=sync_path if gateway.spool_fsync else None)
         self.publisher = Publisher(
             self.spool, spool_root, lambda: bus.producer("inference.gateway"),
@@ -73,7 +75,9 @@ class Gateway:
             self.router,
         )
         self._doors = Doors(access, self.recorder, settings, self.metrics)
-        self._reads = Reads(access, settings, self.metrics, self.health)
+        run = settings.data_dir / "run" / "gateway"
+        self._siblings = None if worker is None else Siblings(run, worker, gateway.workers)
+        self._reads = Reads(access, settings, self.metrics, self.health, self._siblings)
 
     def app(self) -> web.Application:
         """The aiohttp application."""
@@ -123,6 +127,18 @@ class Gateway:
         facts = look(self.publisher, self.spool, self.keys, self.settings.gateway, routes)
         return judge(facts, self.settings.stalled_after_seconds)
 
+    def reload(self) -> None:
+        """Read upstreams and the switch for capture anew; wrong settings change nothing."""
+        try:
+            gateway = load_settings().gateway
+            self.upstream.reload(gateway)
+        except ConfigError as error:
+            _log.error("settings_not_reloaded", error=str(error))
+            return
+        self.recorder.is_on = gateway.capture
+        names = list(self.upstream.places.names)
+        _log.info("settings_reloaded", upstreams=names, capture=gateway.capture)
+
     def _measure(self) -> None:
         health = self.health()
         self.metrics.gauge("headrace_spool_bytes").set(health.spool_bytes)
@@ -130,6 +146,8 @@ class Gateway:
         self.metrics.gauge("headrace_healthy").set(health.healthy)
         if health.routable_workers is not None:
             self.metrics.gauge("headrace_routable_workers").set(health.routable_workers)
+        if self._siblings is not None:
+            self._siblings.tell(self.metrics.registry, health.why)
 
     async def close(self) -> None:
         """Finish calls, publish what is whole, close everything."""
@@ -163,30 +181,23 @@ def _make_router(settings: Settings, bus: Bus, root: bytes, metrics: Metrics) ->
     return Router(follower, tenant_key(root, "", "routing"), metrics)
 
 
-def _make_spool(settings: Settings, root: Path) -> Spool:
-    try:
-        disk = Disk(fsync=settings.gateway.spool_fsync)
-        return Spool(root, max_bytes=settings.gateway.spool_max_bytes, disk=disk)
-    except OSError as error:
-        raise ConfigError(
-            f"The spool cannot be made in {root} ({error.strerror}). Set HEADRACE_DATA_DIR to a "
-            "folder that this user may write, on a disk with room."
-        ) from error
-
-
-async def serve(settings: Settings, bus: Bus | None = None) -> int:
-    """Run until SIGINT or SIGTERM."""
+async def serve(settings: Settings, bus: Bus | None = None, worker: int | None = None) -> int:
+    """Run until SIGINT or SIGTERM. `worker` is the number of one process among several."""
     # What waits is in the spool, so nothing is given up, and calls reach Kafka in their order.
     gateway = Gateway(
-        settings, bus or KafkaBus.from_settings(settings.kafka, delivery_timeout_seconds=None)
+        settings,
+        bus or KafkaBus.from_settings(settings.kafka, delivery_timeout_seconds=None),
+        worker,
     )
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, gateway.reload)
     gateway.start()
     try:
-        runner = await start_server(gateway.app(), settings.gateway)
+        shared = worker is not None
+        runner = await start_server(gateway.app(), settings.gateway, is_shared=shared)
         _log.info("gateway_listens", host=settings.gateway.host, port=settings.gateway.port)
         while not stop.is_set():
             gateway.housekeeping()
@@ -194,10 +205,7 @@ async def serve(settings: Settings, bus: Bus | None = None) -> int:
                 await asyncio.wait_for(stop.wait(), _HOUSEKEEPING_SECONDS)
             except TimeoutError:
                 continue
-        for site in list(runner.sites):
-            await site.stop()
-        await gateway.calls.stop(_STOP_SECONDS)
-        await runner.cleanup()
+        await drain(runner, lambda: gateway.calls.stop(settings.gateway.drain_seconds))
     finally:
         await gateway.close()
     return 0

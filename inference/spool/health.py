@@ -64,7 +64,7 @@ def look(
         keys_known=keys.is_ready,
         kafka_delivers=publisher.is_delivering,
         spool_bytes=spool.backlog_bytes,
-        spool_max_bytes=gateway.spool_max_bytes,
+        spool_max_bytes=spool.max_bytes,
         spool_is_full=spool.is_full,
         spool_events_waiting=publisher.num_spooled,
         spool_age_seconds=0.0 if oldest_at is None else now - oldest_at,

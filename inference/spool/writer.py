@@ -38,7 +38,7 @@ class Spool:
         """Make a folder of its own under `root`. OSError where the disk refuses."""
         self.folder = SpoolFolder.create(root, disk)
         self.wake = threading.Event()
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._segment_bytes = min(max(max_bytes // 8, 64 * 1024), 8 * 1024**2)
         self._disk = disk
         self._written_bytes = 0
@@ -74,12 +74,12 @@ class Spool:
     @property
     def is_full(self) -> bool:
         """Whether what was last refused would be refused again."""
-        return self.backlog_bytes + self._refused_bytes > self._max_bytes
+        return self.backlog_bytes + self._refused_bytes > self.max_bytes
 
     def begin(self, kind: Kind, exchange_id: bytes, payload: bytes) -> None:
         """Append something new. SpoolFullError when the limit is reached."""
         num_bytes = len(payload) + frames.OVERHEAD_BYTES
-        if self.backlog_bytes + num_bytes > self._max_bytes:
+        if self.backlog_bytes + num_bytes > self.max_bytes:
             self._refused_bytes = num_bytes
             raise SpoolFullError
         self.append(kind, exchange_id, payload)

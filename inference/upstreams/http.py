@@ -21,6 +21,9 @@ _MAX_HEADER_BYTES = 65_536
 _ONE_WRITE_BYTES = 1024**2
 _ADDED_BY_CLIENT = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 
+#: Settings that a running gateway takes on.
+RELOADED = ("upstream", "upstreams", "capture")
+
 
 class StaleConnectionError(Exception):
     """A kept-alive connection was closed before a byte of the answer came."""
@@ -42,8 +45,10 @@ class Upstream:
     def reload(self, settings: GatewaySettings) -> None:
         """Send the calls that begin from now on where these settings say. What is under way goes
         on; so do connections. ConfigError, and nothing changes, for a key that cannot be read."""
-        self.places = Places(settings)
-        self.settings = settings
+        changed = {name: getattr(settings, name) for name in RELOADED}
+        merged = self.settings.model_copy(update=changed)
+        self.places = Places(merged)
+        self.settings = merged
 
     def has_own_credentials(self) -> bool:
         """True when clients' `Authorization` and `x-api-key` are ours to read."""

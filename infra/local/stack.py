@@ -158,6 +158,7 @@ def _endpoints(settings: Settings, ports: Ports, data_dir: Path) -> dict[str, st
         "HEADRACE_DATA_DIR": str(data_dir),
         "HEADRACE_GATEWAY__HOST": settings.gateway.host,
         "HEADRACE_GATEWAY__PORT": str(ports.gateway),
+        "HEADRACE_GATEWAY__WORKERS": str(settings.gateway.workers),
         "HEADRACE_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
         "HEADRACE_CLICKHOUSE__HOST": settings.clickhouse.host,
         "HEADRACE_CLICKHOUSE__PORT": str(settings.clickhouse.port),
@@ -227,6 +228,7 @@ def _services(
         after=["topics"],
         environment=environment,
         ports=(Port(ports.gateway, "the gateway", "--gateway-port"),),
+        stop_grace_seconds=settings.gateway.drain_seconds + 30.0,
     )
     # One worker a group, so each may have a name and take its partitions back after a crash.
     named = {**environment, "HEADRACE_WORKER_NAME": "local"}
