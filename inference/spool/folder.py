@@ -25,7 +25,7 @@ class SpoolFolder:
     def create(cls, root: Path, disk: Disk) -> "SpoolFolder":
         """A new, locked folder. It gets its name only once it is locked, so nobody adopts it."""
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        name = uuid.uuid4().hex
+        name = f"{_next_number(root):08d}-{uuid.uuid4().hex}"
         unfinished = root / f"{_UNFINISHED}{name}"
         unfinished.mkdir(mode=0o700)
         lock = os.open(unfinished / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -77,11 +77,24 @@ class SpoolFolder:
 
 
 def others(root: Path, own: Path | None) -> list[Path]:
-    """Folders of other processes, dead or alive."""
+    """Folders of other processes, dead or alive, in the order in which they were made: what one
+    process took comes after what the one before it left. No clock says so, their numbers do."""
     if not root.is_dir():
         return []
-    return sorted(
+    found = [
         path
         for path in root.iterdir()
         if path.is_dir() and path != own and not path.name.startswith(_UNFINISHED)
-    )
+    ]
+    return sorted(found, key=lambda path: (_number(path), path.name))
+
+
+def _next_number(root: Path) -> int:
+    """Higher than those of all folders that still hold something."""
+    return max(map(_number, others(root, None)), default=0) + 1
+
+
+def _number(path: Path) -> int:
+    """0 for a folder that an earlier version named."""
+    number, dash, _ = path.name.partition("-")
+    return int(number) if dash and number.isdecimal() else 0

@@ -32,7 +32,7 @@ def fill(spool: Spool, key: bytes, numbers: range) -> None:
         spool.begin(Kind.RECORD, number.to_bytes(16, "big"), with_key(key, b"value"))
 
 
-def publish_all(spool: Spool, root: Path, bus: MemoryBus) -> None:
+def publish_all(spool: Spool, root: Path, bus: MemoryBus, number: int) -> None:
     blobs = BlobStore((root / "blobs").absolute().as_uri())
     publisher = Publisher(
         spool, root / "spool", lambda: bus.producer("test"), Assembler(blobs, 900_000), Metrics()
@@ -40,21 +40,40 @@ def publish_all(spool: Spool, root: Path, bus: MemoryBus) -> None:
     publisher.start()
     pause = threading.Event()
     for _ in range(int(MAX_SECONDS / 0.05)):
-        if len(records_of(bus, topics.RAW_EVENTS)) == NUM_OLD + NUM_NEW:
+        if len(records_of(bus, topics.RAW_EVENTS)) == number:
             break
         pause.wait(0.05)
     publisher.stop(5.0)
 
 
+def die(spool: Spool) -> None:
+    """As a killed process leaves its spool."""
+    spool.close()
+    os.close(spool.folder._lock)
+
+
+def test_what_dead_gateways_took_comes_in_the_order_in_which_they_lived(tmp_path: Path) -> None:
+    keys = [b"%02d" % number for number in range(12)]
+    for number, key in enumerate(keys):
+        dead = Spool(tmp_path / "spool", max_bytes=64 * 1024**2, disk=Disk())
+        fill(dead, key, range(number, number + 1))
+        die(dead)
+    live = Spool(tmp_path / "spool", max_bytes=64 * 1024**2, disk=Disk())
+    fill(live, b"new", range(len(keys), len(keys) + 1))
+    bus = memory_bus()
+    publish_all(live, tmp_path, bus, len(keys) + 1)
+    published = [record.key for record in records_of(bus, topics.RAW_EVENTS)]
+    assert published == [*keys, b"new"]
+
+
 def test_the_calls_of_a_dead_gateway_come_before_those_of_the_next_one(tmp_path: Path) -> None:
     dead = Spool(tmp_path / "spool", max_bytes=64 * 1024**2, disk=Disk())
     fill(dead, b"old", range(NUM_OLD))
-    dead.close()
-    os.close(dead.folder._lock)  # as a killed process leaves it
+    die(dead)
     live = Spool(tmp_path / "spool", max_bytes=64 * 1024**2, disk=Disk())
     fill(live, b"new", range(NUM_OLD, NUM_OLD + NUM_NEW))
     bus = memory_bus()
-    publish_all(live, tmp_path, bus)
+    publish_all(live, tmp_path, bus, NUM_OLD + NUM_NEW)
     keys = [record.key for record in records_of(bus, topics.RAW_EVENTS)]
     assert keys == [b"old"] * NUM_OLD + [b"new"] * NUM_NEW
 
