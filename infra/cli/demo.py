@@ -98,6 +98,7 @@ def _play(
     keep: bool, as_json: bool,
 ) -> None:  # fmt: skip
     from infra.demo import report
+    from infra.demo.before_after import print_before_and_after
     from infra.demo.gold import CERTAIN_KINDS
     from infra.demo.private_data import KINDS
     from infra.demo.run import Script, play
@@ -121,8 +122,9 @@ def _play(
         seconds = time.monotonic() - started
     report.print_summary(console, played, seconds)
     if keep:
-        with open_reader(data_dir) as reader:
-            report.print_before_and_after(console, played, reader)
+        if trajectories is None:  # what a file holds is not for the terminal
+            with open_reader(data_dir) as reader:
+                print_before_and_after(console, played, reader)
         report.print_next_steps(console, str(data_dir), report.first_trajectory(played))
     if as_json:
         sys.stdout.write(report.numbers_line(played, seconds) + "\n")

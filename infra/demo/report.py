@@ -20,17 +20,9 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from infra.demo.draft import Message
 from infra.demo.run import Played
-from infra.store import Reader
 
-_MAX_SHOWN_MESSAGES = 7
-_MAX_SHOWN_CHARACTERS = 600
 _EXAMPLE_SQL = "SELECT reward, count() FROM trajectories GROUP BY reward"
-_MESSAGES_SQL = (
-    "SELECT direction, body FROM messages WHERE trajectory_id = {id:String} "
-    "ORDER BY step_index, started_at, direction, position"
-)
 
 
 class RichProgress:
@@ -152,45 +144,6 @@ def print_summary(console: Console, played: Played, seconds: float) -> None:
     for finding in findings(played, seconds):
         table.add_row(marks[finding.good], Text(finding.name), Text(finding.value))
     console.print(Panel(table, title="headrace demo", expand=False))
-
-
-def print_before_and_after(console: Console, played: Played, reader: Reader) -> None:
-    """One short conversation: what the client sent, and what the store holds of it."""
-    last = min(
-        played.ledger.last_calls().values(),
-        key=lambda call: (len(call.sent), call.conversation_id),
-    )
-    ids = [
-        row.trajectory_id for row in played.evidence.steps if row.response_id == last.response_id
-    ]
-    if not ids:
-        return
-    stored = [json.loads(row["body"]) for row in reader.rows(_MESSAGES_SQL, {"id": ids[0]})]
-    original = [*last.sent, last.received]
-    table = Table("", "sent by the client", "held by the store", show_lines=True)
-    pairs = list(zip(original, stored, strict=False))
-    changed = [pair for pair in pairs if text_of(pair[0]) != text_of(pair[1])]
-    for sent, kept in (changed or pairs)[:_MAX_SHOWN_MESSAGES]:
-        table.add_row(
-            Text(str(sent["role"]), "bold"), Text(text_of(sent)), _marked(text_of(kept))
-        )  # fmt: skip
-    console.print(f"\n[bold]One trajectory before and after redaction[/] ({ids[0]})")
-    console.print(table)
-
-
-def text_of(message: Message) -> str:
-    """What a message says: its text, then its tool calls; shortened."""
-    functions = [call["function"] for call in message.get("tool_calls") or []]
-    parts = [str(message.get("content") or "")]
-    parts += [f"→ {function['name']} {function['arguments']}" for function in functions]
-    text = "\n".join(part for part in parts if part)
-    return text if len(text) <= _MAX_SHOWN_CHARACTERS else text[:_MAX_SHOWN_CHARACTERS] + " …"
-
-
-def _marked(text: str) -> Text:
-    marked = Text(text)
-    marked.highlight_regex(r"[<\[][A-Z_]+[_:#-][^>\]\s]*[>\]]", "green")
-    return marked
 
 
 def print_next_steps(console: Console, data_dir: str, trajectory_id: str | None) -> None:

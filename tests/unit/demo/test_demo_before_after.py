@@ -1,0 +1,66 @@
+"""What the demo shows of one conversation before and after redaction."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from infra.demo.before_after import Span, placeholders_in, replaced_in, side_by_side, text_of
+from streams.redaction.placeholders import Placeholders
+
+EMAIL, NAME = "ada@example.com", "Ada Byron"
+MAKE = Placeholders(b"0123456789abcdef").make
+SENT = {"role": "user", "content": f"I am {NAME} (a+b?), write to {EMAIL}"}
+KEPT = {
+    "role": "user",
+    "content": f"I am {MAKE('PERSON', NAME)} (a+b?), write to {MAKE('EMAIL_ADDRESS', EMAIL)}",
+}
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, no_color: str | None = None) -> str:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    if no_color is not None:
+        monkeypatch.setenv("NO_COLOR", no_color)
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=terminal, width=200)
+    console.print(side_by_side([(SENT, KEPT)]))
+    return output.getvalue()
+
+
+def test_what_went_and_what_came_have_one_colour_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = shown(monkeypatch, terminal=True)
+    for value, kind, colour in ((NAME, "PERSON", 32), (EMAIL, "EMAIL_ADDRESS", 35)):
+        assert f"\x1b[1;{colour}m{value}" in text
+        assert f"\x1b[1;{colour}m{MAKE(kind, value)}" in text
+
+
+def test_no_color_and_no_terminal_leave_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b[1;32m" not in shown(monkeypatch, terminal=True, no_color="1")
+    plain = shown(monkeypatch, terminal=False)
+    assert "\x1b[" not in plain.replace("\x1b[0m", "")
+    assert MAKE("PERSON", NAME) in plain
+
+
+def test_spans_of_the_original_follow_from_the_placeholders() -> None:
+    spans = replaced_in(SENT["content"], KEPT["content"])
+    assert [SENT["content"][s.start : s.end] for s in spans] == [NAME, EMAIL]
+    assert [s.kind for s in spans] == ["PERSON", "EMAIL_ADDRESS"]
+    assert replaced_in("something else", KEPT["content"]) == []
+    assert replaced_in("nothing private", "nothing private") == []
+
+
+def test_no_placeholder_is_cut() -> None:
+    made = MAKE("PERSON", NAME)
+    sent, kept = f"{'x' * 595} {NAME} end", f"{'x' * 595} {made} end"
+    assert placeholders_in(kept) == [Span(596, 596 + len(made), "PERSON")]
+    output = io.StringIO()
+    pair = ({"role": "user", "content": sent}, {"role": "user", "content": kept})
+    Console(file=output, width=3000).print(side_by_side([pair]))
+    assert "<PERSON" not in output.getvalue()
+    assert "x …" in output.getvalue()
+
+
+def test_calls_of_tools_are_part_of_what_a_message_says() -> None:
+    call = {"function": {"name": "find", "arguments": "{}"}}
+    assert text_of({"role": "assistant", "content": None, "tool_calls": [call]}) == "→ find {}"
