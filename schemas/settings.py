@@ -505,13 +505,15 @@ def _environment_over(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _listed(name: str, text: str) -> Any:
-    """A list is JSON, as for settings at the top level; all else is text that pydantic reads."""
-    if not text.lstrip().startswith("["):
+    """A list or a table is JSON, as at the top level; all else is text that pydantic reads."""
+    if not text.lstrip().startswith(("[", "{")):
         return text
     try:
         return json.loads(text)
     except json.JSONDecodeError:
-        raise ConfigError(f'{name} is not a JSON list. Write it as in ["a", "b"].') from None
+        raise ConfigError(
+            f'{name} is not valid JSON. Write a list as in ["a", "b"], a table as in {{"a": "b"}}.'
+        ) from None
 
 
 def _copy(value: Any) -> Any:

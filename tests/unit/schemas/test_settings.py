@@ -63,8 +63,16 @@ def test_a_nested_list_is_json_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_WORKER__RINGS", '["blue", "green"]')
     assert load_settings().worker.rings == ("blue", "green")
     monkeypatch.setenv("HEADRACE_WORKER__RINGS", "[blue]")
-    with pytest.raises(ConfigError, match=r"HEADRACE_WORKER__RINGS is not a JSON list"):
+    with pytest.raises(ConfigError, match=r"HEADRACE_WORKER__RINGS is not valid JSON"):
         load_settings()
+
+
+def test_a_table_in_the_environment_is_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_REDACTION__TOKENIZERS", '{"main": "/models/tokenizer.json"}')
+    found = load_settings(write(tmp_path, "[redaction]\ntier = 'regex'\n")).redaction
+    assert (found.tier, found.tokenizers) == ("regex", {"main": Path("/models/tokenizer.json")})
 
 
 def test_lists_and_lower_case_names_are_understood(
