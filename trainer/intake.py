@@ -53,13 +53,16 @@ class Intake:
         limits: Limits,
         next_offset: int | None,
         metrics: Metrics,
+        rate: Callable[[Example], Example] = lambda example: example,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Start at an offset, or at the first record that is kept.
+        """Start at an offset, or at the first record that is kept. `rate` gives each example the
+        reward that it learns from.
 
         What retention deleted before it was read is counted and logged: there is no way back.
         """
         self._blobs, self._limits, self._metrics, self._now = blobs, limits, metrics, now
+        self._rate = rate
         admin = bus.admin()
         try:
             first, _ = admin.watermarks(topics.MICROBATCHES)[_PARTITION]
@@ -104,7 +107,8 @@ class Intake:
             if _is_of(record, batch.policy):
                 return []  # another trainer's
             raise PermanentError(Reason.WRONG_TYPE, "policy")
-        return examples_of(batch, self._limits.vocabulary_size, self._limits.max_length)
+        found = examples_of(batch, self._limits.vocabulary_size, self._limits.max_length)
+        return [self._rate(example) for example in found]
 
     def _bury(self, record: Received, error: PermanentError) -> None:
         where = (record.topic, record.partition, record.offset)

@@ -21,15 +21,8 @@ from trainer.agreement import Agreement
 from trainer.credit import Credit, Rules, give_credit
 from trainer.examples import UNKNOWN_VERSION, Example
 from trainer.ledger import Ledger
-from trainer.objective import (
-    OBJECTIVES,
-    Options,
-    Stats,
-    summary,
-    summed,
-    supervised,
-    weights_of,
-)
+from trainer.objective import Options, Stats, summary, summed, supervised, weights_of
+from trainer.own import objective_of
 from trainer.policy import Policy, in_parts
 from trainer.sentinels import Alarm, Bounds, Figures, Sentinels
 
@@ -66,7 +59,7 @@ class Learner:
             policy, own.num_kept_versions, own.agreement_sequences, own.temperature
         )
         options = Options(kl=own.kl if anchor is not None else 0.0)
-        self._objective = OBJECTIVES[own.objective](options)
+        self._objective = objective_of(own.objective, options, own.code)
         self._supervised = supervised(options)
         self._rules = Rules(
             own.objective, own.deviation_floor, own.revision_min_change, own.revision_max_steps

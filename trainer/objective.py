@@ -164,6 +164,14 @@ OBJECTIVES: Mapping[str, Callable[[Options], Objective]] = {
 }
 
 
+def standard_stats(
+    logp: Tokens, logp_behaviour: Tokens, mask: Tokens, version_lag: Tokens
+) -> Stats:
+    """The sums of an objective that leaves no token out."""
+    known, log_ratio = _log_ratio(logp.detach(), logp_behaviour, mask)
+    return _stats(mask, known, known, log_ratio, version_lag)
+
+
 def weights_of(trained: torch.Tensor, trajectories: torch.Tensor) -> torch.Tensor:
     """Weights of tokens for `mask`: each trajectory counts the same, however long it is.
 

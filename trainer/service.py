@@ -18,12 +18,13 @@ from schemas.secrets import load_weights_key
 from schemas.settings import Settings, TrainerSettings
 from schemas.store import BlobStore
 from schemas.telemetry import Metrics
-from trainer.board import Board, LinesBoard
+from trainer.board import Board, board_of
 from trainer.checkpoint import Checkpoints
 from trainer.device import best_device
 from trainer.intake import Intake, Limits
 from trainer.learner import Learner
 from trainer.loop import Loop
+from trainer.own import rate_of
 from trainer.policy import Policy
 from trainer.publish import Versions
 from trainer.sentinels import Bounds
@@ -59,7 +60,7 @@ def serve(
         start_http_server(settings.metrics_port, settings.metrics_host, metrics.registry)
     folder = folder_of(settings)
     with _alone(folder, own.policy):
-        board = LinesBoard(folder / "steps.jsonl")
+        board = board_of(own, folder)
         blobs, key = BlobStore(settings.blobs), load_weights_key(settings.weights_key_file)
         try:
             _keep_trying(
@@ -97,12 +98,13 @@ def _session(
     """From the last checkpoint until `stop`; the number of steps."""
     policy = Policy.load(_model(own), best_device())
     learner = Learner(policy, own, Bounds(), _anchor(policy, own))
+    rate = rate_of(own.reward, _model(own), own.code)
     limits = Limits(own.policy, policy.vocabulary_size, policy.max_length)
     versions = Versions(bus, blobs, own.policy, own.ring, key=key)
     num_steps = 0
     try:
         loop = Loop(own, learner, Checkpoints(folder), versions, board, metrics)
-        intake = Intake(bus, blobs, limits, loop.begin(), metrics)
+        intake = Intake(bus, blobs, limits, loop.begin(), metrics, rate)
         on_ready()
         try:
             while not stop.is_set():

@@ -55,6 +55,7 @@ class Shown:
     course: Course
     numbers: dict[str, Any]
     picture: Path
+    updates: bool
 
     @property
     def problems(self) -> list[str]:
@@ -65,6 +66,9 @@ class Shown:
             for sentence, is_so in {
                 f"{found['failed_calls']} calls failed": found["failed_calls"] > 0,
                 f"{found['failed_rewards']} rewards were not taken": found["failed_rewards"] > 0,
+                "no update was made; the logs of the stack say why": (
+                    self.updates and not found["updates"]
+                ),
             }.items()
             if is_so
         ]
@@ -93,7 +97,7 @@ def run(
         picture = data_dir / "learning-curve.png"
         write_png(picture, [o.reward for o in course.outcomes], [o.reward for o in course.control])
         seconds = time.monotonic() - started
-        return Shown(course, numbers(course, board.lines(), found, seconds), picture)
+        return Shown(course, numbers(course, board.lines(), found, seconds), picture, updates)
 
 
 def _served(bus: Bus, policy: str) -> Served:
