@@ -282,6 +282,9 @@ class WorkerSettings(Section):
     one version. `keep`: they stand still, and go on with the new weights.
 
     The last `num_undo` versions can be taken back without reading anything again.
+
+    With `max_lora_rank` versions may be LoRA adapters up to that rank, which costs some speed for
+    all of them. It goes with `wait`: answers under way keep the adapter that they began with.
     """
 
     id: str | None = Field(None, pattern=r"^[A-Za-z0-9._-]{1,64}$")
@@ -301,6 +304,13 @@ class WorkerSettings(Section):
     heartbeat_seconds: float = Field(2.0, gt=0)
     start_seconds: float = Field(300.0, gt=0)
     num_undo: int = Field(20, ge=1)
+    max_lora_rank: int | None = Field(None, ge=1, le=512)
+
+    @model_validator(mode="after")
+    def _requires_rest_for_adapters(self) -> Self:
+        if self.max_lora_rank is not None and self.pause_mode != "wait":
+            raise ValueError("max_lora_rank needs pause_mode = 'wait'; leave one of them out")
+        return self
 
 
 class PromotionSettings(Section):

@@ -22,6 +22,8 @@ from tests import tiny_model
 START_SECONDS = 240.0
 SECRET = "s" * 32
 NAME = "main"
+#: Every engine of the tests can take adapters; those of worker processes cannot.
+MAX_LORA_RANK = 8
 
 
 @dataclass
@@ -77,7 +79,8 @@ def running(python: Path, folder: Path, tensors: dict[str, Tensor]) -> Iterator[
     command = EngineCommand(
         python=python, model=model, served_model_name=NAME, host="127.0.0.1", port=port,
         site=make_site(folder / "site"), secret=SECRET, kv_cache_gib=1, num_threads=1,
-        scratch=folder / "scratch", engine_args=("--max-model-len", "1024"),
+        scratch=folder / "scratch", max_lora_rank=MAX_LORA_RANK,
+        engine_args=("--max-model-len", "1024"),
     )  # fmt: skip
     log = folder / "engine.log"
     process = EngineProcess(command, log)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from inference.worker.adapters import Adapters
 from inference.worker.announce import Announcer
 from inference.worker.following import Follower
 from inference.worker.staging import Staging
@@ -58,6 +59,7 @@ class Stage:
     start: Callable[[], Process] = Running
     clock: Callable[[], float] = time.monotonic
     key: bytes | None = None
+    adapters: Adapters | None = None
     sequence: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
@@ -75,6 +77,7 @@ class Stage:
             announcer=self.announcer,
             base=lambda: Shadow(self.base),
             undo=UndoList(50, 10**9),
+            adapters=self.adapters,
             clock=self.clock,
         )
         self.consumer = self.bus.consumer()

@@ -76,7 +76,7 @@ class Loop:
         return checkpoint.next_offset
 
     def _begin_anew(self) -> None:
-        newest = self._versions.newest
+        newest = self._versions.newest_weights
         policy = self._learner.policy
         if newest is not None:
             policy.load_tensors(self._versions.fork_from(newest).tensors)

@@ -71,6 +71,12 @@ class Versions:
         return max(self._publisher.history.versions, default=None)
 
     @property
+    def newest_weights(self) -> int | None:
+        """The highest committed version that is no adapter."""
+        found = self._publisher.history.newest_weights
+        return None if found is None else found.version
+
+    @property
     def baseline(self) -> int | None:
         """The committed version that the next delta starts from."""
         return self._publisher.baseline_version

@@ -41,6 +41,19 @@ class EngineClient:
         (answer,) = self._rpc("headrace_digests", [_listed(names)])
         return _digests(answer)
 
+    def load_adapter(self, name: str, folder: Path) -> dict[str, bytes]:
+        """Load the adapter in a folder under a name; digests of what the engine then has."""
+        self._send("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
+        number = self._ask("POST", PREFIX + "adapter", {"name": name})["number"]
+        (answer,) = self._rpc("headrace_adapter", [str(folder), f"{number}"])
+        if "error" in answer:
+            raise EngineError(answer["error"])
+        return _digests(answer)
+
+    def unload_adapter(self, name: str) -> None:
+        """Forget an adapter."""
+        self._ask("POST", PREFIX + "forget", {"name": name})
+
     def progress(self) -> dict[str, int]:
         """Request → tokens produced so far."""
         (answer,) = self._rpc("headrace_progress", [])
@@ -102,6 +115,12 @@ class EngineClient:
     def _ask(
         self, method: str, path: str, body: Any = None, seconds: float = _REQUEST_SECONDS
     ) -> dict[str, Any]:
+        content = self._send(path, body, method, seconds)
+        return dict(json.loads(content)) if content else {}
+
+    def _send(
+        self, path: str, body: Any, method: str = "POST", seconds: float = _REQUEST_SECONDS
+    ) -> bytes:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=seconds)
         headers = {SECRET_HEADER: self._secret, "content-type": "application/json"}
         try:
@@ -114,7 +133,7 @@ class EngineClient:
             connection.close()
         if response.status != _HTTP_OK:
             raise EngineError(f"{path} was answered {response.status}")
-        return dict(json.loads(content)) if content else {}
+        return content
 
 
 def _listed(names: Sequence[str] | None) -> str:

@@ -59,6 +59,8 @@ def next_step(
         return Refuse(_why_unknown(target, history))
     if manifest.root != target.root:
         return Refuse(Refusal.WRONG_ROOT)
+    if (weights := history.weights_of(target)) != target:
+        return next_step(root, weights, history, undo_roots)
     if root == target.root:
         return Relabel()
     if target.root in undo_roots:
@@ -72,11 +74,12 @@ def next_step(
 
 def restore_step(target: VersionRef, history: History) -> Step:
     """The way by a snapshot, or why there is none."""
+    version = history.weights_of(target).version
     try:
-        history.path_to(target.version)
+        history.path_to(version)
     except RefusedError as error:
         return Refuse(error.refusal)
-    return Restore(target.version)
+    return Restore(version)
 
 
 def deltas_between(

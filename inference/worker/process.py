@@ -14,6 +14,8 @@ from inference.worker.engine.plugin import BACKEND
 from inference.worker.scratch import Scratch
 from schemas.tether import tethered
 
+#: Those that vLLM makes room for.
+_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 _GRACE_SECONDS = 10.0
 #: Of ours the engine sees none, and it keeps compiled code: without that each start takes a minute.
 _NOT_PASSED_ON = ("HEADRACE_", "PYTHONDONTWRITEBYTECODE", "PYTHONHOME")
@@ -34,6 +36,8 @@ class EngineCommand:
     num_threads: int
     #: A folder of this engine's own, emptied at each start.
     scratch: Path
+    #: Rank up to which adapters may be loaded; None for none at all.
+    max_lora_rank: int | None = None
     engine_args: tuple[str, ...] = ()
 
     def arguments(self) -> list[str]:
@@ -51,8 +55,16 @@ class EngineCommand:
             "--worker-extension-cls", "inference.worker.engine.transfer.Readback",
             "--middleware", "inference.worker.engine.middleware.LabelMiddleware",
             "--disable-uvicorn-access-log",
+            *self._adapters(),
             *self.engine_args,
         ]  # fmt: skip
+
+    def _adapters(self) -> list[str]:
+        if self.max_lora_rank is None:
+            return []
+        # Two: the one that is served, and the next one, which is proved beside it.
+        rank = f"{next(known for known in _LORA_RANKS if known >= self.max_lora_rank)}"
+        return ["--enable-lora", "--max-loras", "2", "--max-lora-rank", rank]
 
     def environment(self, base: Mapping[str, str], scratch: Path) -> dict[str, str]:
         """Its environment: nothing is fetched or reported, one thread where nothing is said.
@@ -78,6 +90,8 @@ class EngineCommand:
             "VLLM_RPC_BASE_PATH": str(scratch),
             # What torch has compiled is of use to every engine, so it does not lie there.
             "TORCHINDUCTOR_CACHE_DIR": base.get("TORCHINDUCTOR_CACHE_DIR", _compiled()),
+            # The routes for it answer to the worker alone, as the others do.
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING": f"{int(self.max_lora_rank is not None)}",
             SECRET_VARIABLE: self.secret,
         }
 

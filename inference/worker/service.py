@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from inference.worker.adapters import Adapters
 from inference.worker.announce import Announcer
 from inference.worker.client import EngineClient
 from inference.worker.engine import layout_file
@@ -114,6 +115,7 @@ def _worker(
         kv_cache_gib=own.kv_cache_gib,
         num_threads=own.num_threads,
         scratch=folder / "scratch",
+        max_lora_rank=own.max_lora_rank,
         engine_args=own.engine_args,
     )
     client = EngineClient(own.port, secret)
@@ -121,16 +123,18 @@ def _worker(
     updater = Updater(client, folder / "patch", own.pause_mode, own.pause_wait_seconds)
     announcer = Announcer(bus.producer(f"worker.{worker_id}"), worker_id, own.heartbeat_seconds)
     announcer.start()
+    blobs = BlobStore(settings.blobs)
     return Worker(
         identity=Identity(worker_id, address, own.policy, own.rings),
         follower=follower,
         supervisor=Supervisor(_starter(command, log), client.is_healthy, log, own.start_seconds),
         bind=lambda: client.bind(layout),
         updater=updater,
-        staging=Staging(bus, BlobStore(settings.blobs)),
+        staging=Staging(bus, blobs),
         announcer=announcer,
         base=lambda: Shadow(read_folder(model)),
         undo=UndoList(own.num_undo, base.num_bytes),
+        adapters=Adapters(client, blobs, folder / "adapters") if own.max_lora_rank else None,
     )
 
 

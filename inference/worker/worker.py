@@ -11,6 +11,7 @@ from datetime import datetime
 
 import structlog
 
+from inference.worker.adapters import Adapters
 from inference.worker.announce import Announcer, utc_now
 from inference.worker.engine.middleware import Label
 from inference.worker.following import Follower
@@ -72,13 +73,18 @@ class Worker:
         announcer: Announcer,
         base: Callable[[], Shadow],
         undo: UndoList,
+        adapters: Adapters | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
-        """`base` reads what a fresh engine holds, `bind` lets it find its tensors."""
+        """`base` reads what a fresh engine holds, `bind` lets it find its tensors.
+
+        Without `adapters` versions that are adapters are refused.
+        """
         self._identity, self._follower, self._supervisor = identity, follower, supervisor
         self._bind, self._updater, self._staging = bind, updater, staging
         self._announcer, self._base, self._undo = announcer, base, undo
+        self._adapters = adapters
         self._clock, self._now = clock, now
         self._started_at = now()
         self._shadow: Shadow | None = None
@@ -127,6 +133,8 @@ class Worker:
         """A fresh engine: prove that it holds what its checkpoint says. ConfigError otherwise."""
         self._shadow = self._base()
         self._undo.clear()
+        if self._adapters is not None:
+            self._adapters.forget()
         try:
             problem = self._bind()
             if problem is None:
@@ -212,6 +220,8 @@ class Worker:
             timing, stage_ms = self._healed(step, target, refused)
         self.serving = self._last_good = target
         self._beat()
+        if self._adapters is not None:
+            self._adapters.keep_only(target)
         if tell:
             apply_ms = 1000 * (self._clock() - started)
             self._acknowledge(
@@ -236,9 +246,11 @@ class Worker:
     def _stepped(self, step: Step, target: VersionRef) -> tuple[Timing, float]:
         assert self._shadow is not None
         shadow = self._shadow
-        label = Label(self._identity.policy, target.version, target.root)
         if isinstance(step, Refuse):
             raise RefusedError(step.refusal, f"version {target.version}")
+        label = Label(
+            self._identity.policy, target.version, target.root, adapter=self._adapter(target)
+        )
         if isinstance(step, Relabel):
             return self._updater.relabel(shadow, label), 0.0
         before, begun = dict(shadow.digests), self._clock()
@@ -251,6 +263,18 @@ class Worker:
             raise
         self._remember(step, patches)
         return timing, stage_ms
+
+    def _adapter(self, target: VersionRef) -> str | None:
+        """The adapter of a version, loaded and proved beside what is served."""
+        history = self._follower.history
+        if history.weights_of(target) == target:
+            return None
+        if self._adapters is None:
+            raise RefusedError(Refusal.ADAPTERS_OFF, f"version {target.version}")
+        try:
+            return self._adapters.bring(target, history)
+        except EngineError:
+            raise EngineLostError(Fault.ENGINE_FAILED) from None
 
     def _remember(self, step: Step, patches: list[Patch]) -> None:
         match step:

@@ -11,7 +11,10 @@ from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from schemas.atdp.weights import WeightsManifest
+    from schemas.bus import Bus
+    from schemas.store import BlobStore
     from schemas.weights.manifests import History
+    from schemas.weights.publish import Publisher
 
 Policy = Annotated[str, typer.Option("--policy", "-p", help="Policy line.")]
 Version = Annotated[int, typer.Argument(help="Number of the version.", min=1)]
@@ -40,6 +43,8 @@ def publish(
 ) -> None:
     """Publish a checkpoint: the first of a policy as a whole, a later one as what changed.
 
+    A folder with a LoRA adapter is published whole, on the version that it starts from.
+
     Nothing serves it yet: a promotion does that. Another publisher of the policy is ended.
 
     Example: headrace versions publish checkpoints/step-100 --policy support
@@ -47,27 +52,44 @@ def publish(
     from infra.connection import open_bus
     from schemas.secrets import load_weights_key
     from schemas.store import BlobStore
-    from schemas.weights.checkpoints import read_folder
     from schemas.weights.publish import Publisher
-    from schemas.weights.versions import restore
 
-    tensors = read_folder(folder)
     with open_bus(data_dir) as (settings, bus, _):
         blobs, key = BlobStore(settings.blobs), load_weights_key(settings.weights_key_file)
         publisher = Publisher(bus, blobs, policy, key=key)
         try:
-            if publisher.history.newest is not None:
-                start = from_version or publisher.history.newest.version
-                shadow = restore(bus, blobs, publisher.history, start)
-                if not shadow.diff(tensors)[0].changed:
-                    raise ConfigError(f"Version {start} of {policy} holds these weights already.")
-                publisher.start_from(start, shadow)
-            elif from_version is not None:
-                raise ConfigError(f"Policy {policy} has no versions yet. Leave --from-version out.")
-            manifest = publisher.publish(tensors)
+            newest = publisher.history.newest_weights
+            start = from_version or (None if newest is None else newest.version)
+            manifest = _publish(publisher, bus, blobs, folder, start)
         finally:
             publisher.close()
     _print(_shown(manifest), _line(manifest), as_json=as_json)
+
+
+def _publish(
+    publisher: "Publisher", bus: "Bus", blobs: "BlobStore", folder: Path, start: int | None
+) -> "WeightsManifest":
+    """What is in the folder, from version `start`."""
+    from schemas.weights.adapters import is_adapter, read_adapter
+    from schemas.weights.checkpoints import read_folder
+    from schemas.weights.versions import restore
+
+    history = publisher.history
+    if start is not None and not history.versions:
+        raise ConfigError(f"Policy {history.policy} has no versions yet. Leave --from-version out.")
+    if start is not None:
+        _require_weights(history, start)
+    if is_adapter(folder):
+        if start is None:
+            raise ConfigError("An adapter lies on a version of the policy. Publish that one first.")
+        return publisher.publish_adapter(read_adapter(folder), start)
+    tensors = read_folder(folder)
+    if start is not None:
+        shadow = restore(bus, blobs, history, start)
+        if not shadow.diff(tensors)[0].changed:
+            raise ConfigError(f"Version {start} of {history.policy} holds these weights already.")
+        publisher.start_from(start, shadow)
+    return publisher.publish(tensors)
 
 
 def list_versions(
@@ -125,7 +147,9 @@ def diff(
     with open_bus(data_dir) as (settings, bus, _):
         blobs, key = BlobStore(settings.blobs), load_weights_key(settings.weights_key_file)
         history = read_history(bus, policy, key)
-        shadows = [restore(bus, blobs, history, _require(history, v).version) for v in (old, new)]
+        shadows = [
+            restore(bus, blobs, history, _require_weights(history, v).version) for v in (old, new)
+        ]
     delta, _ = shadows[0].diff(shadows[1].tensors)
     changed = {name: part.positions.size for name, part in delta.changed.items()}
     found = {
@@ -165,6 +189,17 @@ def _require(history: "History", version: int) -> "WeightsManifest":
     return history.versions[version]
 
 
+def _require_weights(history: "History", version: int) -> "WeightsManifest":
+    """A version that is weights of its own."""
+    manifest = _require(history, version)
+    if manifest.kind.value == "adapter":
+        raise ConfigError(
+            f"Version {version} is an adapter. Name version {manifest.from_version}, on which it "
+            "lies."
+        )
+    return manifest
+
+
 def _has_snapshot_beside(manifest: "WeightsManifest", history: "History") -> bool:
     return manifest.kind.value == "delta" and manifest.version in history.snapshots
 
@@ -183,6 +218,8 @@ def _shown(manifest: "WeightsManifest") -> dict[str, Any]:
 
 def _line(manifest: "WeightsManifest") -> str:
     what = f"{manifest.num_bytes / 1e6:.2f} MB"
+    if manifest.kind.value == "adapter":
+        what += f" on version {manifest.from_version}"
     if manifest.kind.value == "delta":
         what += f", {manifest.num_changed} elements ({manifest.density:.2%})"
         what += f" since {manifest.from_version}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from schemas import codec
-from schemas.atdp.weights import ManifestKind, TensorDigest, WeightsManifest
+from schemas.atdp.weights import ManifestKind, TensorDigest, VersionRef, WeightsManifest
 from schemas.weights.refusals import Refusal, RefusedError
 from schemas.weights.tensors import Layout
 
@@ -76,6 +76,19 @@ class History:
         """The manifest of the highest version."""
         return self.versions[max(self.versions)] if self.versions else None
 
+    @property
+    def newest_weights(self) -> WeightsManifest | None:
+        """The manifest of the highest version that is weights of its own, no adapter on others."""
+        own = [v for v, m in self.versions.items() if m.kind is not ManifestKind.ADAPTER]
+        return self.versions[max(own)] if own else None
+
+    def weights_of(self, version: VersionRef) -> VersionRef:
+        """The weights behind a version: those of its base where it is an adapter."""
+        manifest = self.versions.get(version.version)
+        if manifest is None or manifest.kind is not ManifestKind.ADAPTER:
+            return version
+        return VersionRef(version=manifest.from_version or 0, root=manifest.from_root or "")
+
     def take(self, manifest: WeightsManifest) -> None:
         """Add the next manifest of the topic. RefusedError when it does not follow."""
         where = f"version {manifest.version}"
@@ -86,7 +99,7 @@ class History:
         known = self.versions.get(manifest.version)
         if known is not None and known.root != manifest.root:
             raise RefusedError(Refusal.VERSION_TAKEN, where)
-        if manifest.from_version is not None:
+        if manifest.from_version is not None or manifest.kind is ManifestKind.ADAPTER:
             self._require_base(manifest, where)
         self.epoch = manifest.epoch
         if manifest.kind is ManifestKind.SNAPSHOT:
@@ -99,7 +112,7 @@ class History:
         base = self.versions.get(manifest.from_version or 0)
         if base is None:
             raise RefusedError(Refusal.UNKNOWN_BASE, where)
-        if base.root != manifest.from_root:
+        if base.root != manifest.from_root or base.kind is ManifestKind.ADAPTER:
             raise RefusedError(Refusal.WRONG_BASE, where)
 
     def take_all(self, manifests: Iterable[WeightsManifest], key: bytes | None = None) -> None:

@@ -21,6 +21,8 @@ from schemas.bus.api import Bus, Record, deliver_now, transact
 from schemas.errors import ConfigError, HeadraceError
 from schemas.store import BlobStore
 from schemas.weights import checkpoints, chunks, ulpgap
+from schemas.weights.adapters import CODEC as ADAPTER_CODEC
+from schemas.weights.adapters import Adapter
 from schemas.weights.manifests import History, key_of, signed, tensor_digests
 from schemas.weights.refusals import Refusal, RefusedError
 from schemas.weights.shadow import Shadow
@@ -161,6 +163,31 @@ class Publisher:
         if version in self._history.snapshots:
             return self._history.snapshots[version]
         return self._commit(self._snapshot_of(shadow, version, Training()))
+
+    def publish_adapter(
+        self, adapter: Adapter, base_version: int, training: Training | None = None
+    ) -> WeightsManifest:
+        """Publish an adapter on a committed version as the next version. The baseline stays.
+
+        RefusedError, and nothing is published, for a base that is none, and for what no LoRA is.
+        """
+        training, tensors = training or Training(), adapter.tensors()
+        base = self._history.versions.get(base_version)
+        if base is None or base.kind is ManifestKind.ADAPTER:
+            raise RefusedError(Refusal.UNKNOWN_BASE, f"version {base_version}")
+        shadow = Shadow(tensors, copy=False)
+        blobs = tuple(self._put(data) for data in adapter.files)
+        version, root = max(self._history.versions) + 1, adapter.root(base.root)
+        return self._commit(replace(
+            self._manifest(ManifestKind.ADAPTER, version, root, shadow, training),
+            from_version=base_version,
+            from_root=base.root,
+            codec=ADAPTER_CODEC,
+            num_bytes=sum(blob.num_bytes for blob in blobs),
+            sha256=hashlib.sha256(b"".join(adapter.files)).hexdigest(),
+            blobs=blobs,
+            tensors=tensor_digests(shadow.layout, dict(shadow.digests), {}),
+        ))  # fmt: skip
 
     def close(self) -> None:
         """Release the connections."""

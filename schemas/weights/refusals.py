@@ -26,6 +26,8 @@ class Refusal(StrEnum):
     CHUNKS_EXPIRED = "chunks_expired"
     BLOB_MISSING = "blob_missing"
     NO_SNAPSHOT = "no_snapshot"
+    ADAPTERS_OFF = "adapters_off"
+    ADAPTER_REFUSED = "adapter_refused"
 
 
 _HEAL = "Restore from the nearest snapshot, or publish the version again."
@@ -52,6 +54,10 @@ _SENTENCES = {
     Refusal.BLOB_MISSING: "A blob that the manifest names is gone or altered. Bring it back, or "
     "restore from another snapshot.",
     Refusal.NO_SNAPSHOT: "No snapshot leads to this version. Publish one.",
+    Refusal.ADAPTERS_OFF: "The version is an adapter, and the worker takes none. Set "
+    "HEADRACE_WORKER__MAX_LORA_RANK and start it again.",
+    Refusal.ADAPTER_REFUSED: "The engine does not take the adapter: its rank is above "
+    "worker.max_lora_rank, or it names modules that the model does not have.",
 }
 _REASONS = {
     Refusal.NOT_FINITE: Reason.NOT_FINITE,

@@ -29,7 +29,9 @@ class LiveModel:
 
     def __init__(self, model: Any, layout: Layout) -> None:
         """NoPlaceError for a model that cannot be written in place."""
-        parameters = {**dict(model.named_buffers()), **dict(model.named_parameters())}
+        found = {**dict(model.named_buffers()), **dict(model.named_parameters())}
+        # Where adapters may be loaded, vLLM wraps each layer and keeps its weights one level below.
+        parameters = {name.replace(".base_layer.", "."): p for name, p in found.items()}
         mapper = getattr(model, "hf_to_vllm_mapper", None)
         renamed = mapper.get_rename_mapper().map_name if mapper is not None else lambda name: name
         packed: Mapping[str, list[str]] = getattr(model, "packed_modules_mapping", None) or {}

@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from inference.worker.engine.shelf import Shelf
+
 SECRET_VARIABLE = "HEADRACE_ENGINE_SECRET"  # noqa: S105 - the name of a variable
 SECRET_HEADER = "x-headrace-worker-secret"  # noqa: S105 - the name of a header
 PREFIX = "/headrace/"
@@ -53,6 +55,8 @@ class Label:
     root: str | None = None
     #: Why nothing may be served, if so.
     refusal: str | None = None
+    #: The name under which the engine has the adapter that all requests are answered with.
+    adapter: str | None = None
 
 
 @dataclass(slots=True)
@@ -71,6 +75,7 @@ class LabelMiddleware:
         self._app = app
         self._secret = os.environ.get(SECRET_VARIABLE, "") if secret is None else secret
         self._label = Label(refusal="starting")
+        self._adapters = Shelf()
         self._flights: dict[str, Flight] = {}
         self._ended: dict[str, Flight] = {}
         self._open = asyncio.Event()
@@ -178,7 +183,14 @@ class LabelMiddleware:
                 self._is_pausing = False
                 await _answer(send, 200, {})
             case "label":
-                self._relabel(Label(**body["label"]), body.get("progress") or {})
+                label = Label(**body["label"])
+                self._adapters.answer_with(scope, label.adapter)
+                self._relabel(label, body.get("progress") or {})
+                await _answer(send, 200, {})
+            case "adapter":
+                await _answer(send, 200, {"number": self._adapters.take(scope, body["name"])})
+            case "forget":
+                self._adapters.forget(body["name"])
                 await _answer(send, 200, {})
             case "state":
                 await _answer(send, 200, self._state())
@@ -227,6 +239,7 @@ class LabelMiddleware:
             "in_flight": len(self._flights),
             "held": self._num_held,
             "open": self._open.is_set(),
+            "adapter": label.adapter,
         }
 
 

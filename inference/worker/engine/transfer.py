@@ -17,6 +17,7 @@ from vllm.distributed.weight_transfer.base import (
 )
 
 from inference.worker.engine import layout_file, patch_file
+from inference.worker.engine.adapter_proof import digests_of_adapter
 from inference.worker.engine.live import LiveModel
 
 BACKEND = "headrace"
@@ -106,6 +107,14 @@ class Readback:
         """XXH3-128 of the tensors in the JSON list `names`, or of all for `null`."""
         live: LiveModel = self.weight_transfer_engine.live
         return live.digests(json.loads(names))
+
+    def headrace_adapter(self, folder: str, adapter_id: str) -> dict[str, Any]:
+        """XXH3-128 of the adapter's tensors by name, or as `error` where the engine differs."""
+        try:
+            manager = self.model_runner.lora_manager._adapter_manager
+            return digests_of_adapter(manager, int(adapter_id), Path(folder))
+        except ValueError as error:
+            return {"error": str(error)}
 
     def headrace_progress(self) -> dict[str, int]:
         """Request → tokens produced so far, of all requests that run."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from inference.worker.adapters import Adapters
 from inference.worker.client import EngineClient
 from schemas import codec, topics
 from schemas.atdp.weights import AckStatus, WeightsAck, WeightsManifest
@@ -22,8 +23,9 @@ from schemas.weights.manifests import key_of
 from schemas.weights.publish import Publisher
 from schemas.weights.tensors import Tensor
 from schemas.weights.versions import fetch
-from tests.live_engine import LiveEngine
+from tests.live_engine import MAX_LORA_RANK, LiveEngine
 from tests.retention import delete_before
+from tests.tiny_adapter import tiny_adapter
 from tests.tiny_model import letter_of, next_version
 from tests.worker_stage import POLICY, Stage
 
@@ -169,7 +171,8 @@ def scene(kafka: str, live_engine: LiveEngine, tmp_path: Path) -> Iterator[Scene
     blobs = BlobStore((tmp_path / "blobs").as_uri())
     publisher = Publisher(bus, blobs, POLICY)
     first = publisher.publish(live_engine.held)
-    stage = Stage(bus, blobs, live_engine.client, live_engine.held, tmp_path)
+    adapters = Adapters(live_engine.client, blobs, tmp_path / "adapters")
+    stage = Stage(bus, blobs, live_engine.client, live_engine.held, tmp_path, adapters=adapters)
     scene = Scene(kafka, prefix, bus, stage, publisher, live_engine, dict(live_engine.held), first)
     scene.apply(first)
     yield scene
@@ -182,6 +185,37 @@ def scene(kafka: str, live_engine: LiveEngine, tmp_path: Path) -> Iterator[Scene
     publisher.close()
     stage.promotion.close()
     admin.close()
+
+
+def test_an_adapter_answers_is_proved_and_taken_back(scene: Scene) -> None:
+    """vLLM's own route for adapters, on weights that moved, beside weights that move on."""
+    base = scene.publish()
+    one, two = (scene.publisher.publish_adapter(tiny_adapter(seed), 2) for seed in (1, 2))
+    scene.apply(base)
+    bare, _ = scene.engine.ask(tokens=8)
+    said = {}
+    for adapter in (one, two, one):
+        assert scene.stage.go_to(adapter).status is AckStatus.APPLIED
+        text, headers = scene.engine.ask(tokens=8)
+        assert said.setdefault(adapter.version, text) == text, "the same adapter, the same answer"
+        assert (headers["policy-version"], headers["weights-root"]) == (
+            str(adapter.version), adapter.root,
+        )  # fmt: skip
+        assert scene.stage.require_equal().root == base.root
+    assert len({bare, *said.values()}) == 3
+    scene.apply(base)
+    assert scene.engine.ask(tokens=8)[0] == bare
+    assert scene.stage.go_to(two).status is AckStatus.APPLIED
+    scene.apply(scene.publish())
+
+
+def test_an_adapter_that_the_engine_does_not_take_is_refused(scene: Scene) -> None:
+    wide = scene.publisher.publish_adapter(tiny_adapter(1, rank=2 * MAX_LORA_RANK), 1)
+    elsewhere = scene.publisher.publish_adapter(tiny_adapter(1, module="self_attn.other"), 1)
+    for adapter in (wide, elsewhere):
+        scene.refuse(adapter, "adapter_refused")
+    assert list((scene.stage.folder / "adapters").glob("*")) == []
+    scene.apply(scene.publish())
 
 
 def test_versions_one_by_one_and_many_at_once(scene: Scene) -> None:
