@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from infra.store import Reader
+    from infra.training_files import TrainingFormat
 
 _UNITS = {"m": 60, "h": 3600, "d": 86_400}
 #: Messages in the order in which the conversation ran; further attempts are left out.
@@ -59,7 +60,8 @@ def register(app: typer.Typer) -> None:
 def export(
     what: Annotated[str, typer.Argument(help="trajectories or steps")] = "trajectories",
     file_format: Annotated[
-        Literal["jsonl", "parquet"], typer.Option("--format", help="jsonl or parquet")
+        Literal["jsonl", "parquet", "openai-jsonl", "trl", "verl"],
+        typer.Option("--format", help="jsonl, parquet; for training: openai-jsonl, trl, verl"),
     ] = "jsonl",
     out: Annotated[
         Path | None, typer.Option(help="File to write. Default: standard output.")
@@ -73,21 +75,16 @@ def export(
 ) -> None:
     """Write redacted trajectories, each with messages and rewards, or steps.
 
+    With --format openai-jsonl, trl or verl: the conversations of trajectories as rows that these
+    read. docs/export.md says what is in them.
+
     Example: headrace export steps --format parquet --out steps.parquet --since 7d
 
     With --json a summary of the written file is printed as one line.
     """
     from infra.store import open_reader
 
-    if what not in ("trajectories", "steps"):
-        raise ConfigError("Export trajectories or steps.")
-    if file_format == "parquet" and out is None:
-        raise ConfigError("Parquet is binary: name a file with --out.")
-    if as_json and out is None:
-        raise ConfigError(
-            "--json prints a summary where the exported lines go: name a file for them with --out. "
-            "The lines themselves are JSON already."
-        )
+    _refuse(what, file_format, out, as_json=as_json)
     condition = condition_of(where, since, datetime.now(UTC))
     sql = (_TRAJECTORIES if what == "trajectories" else _STEPS).format(where=condition)
     with open_reader(data_dir) as reader:
@@ -95,13 +92,31 @@ def export(
         with _progress(count, shown=out is not None) as advance:
             if file_format == "parquet":
                 _write_parquet(reader, sql, out, advance)
-            else:
+            elif file_format == "jsonl":
                 _write_jsonl(reader, sql, out, advance)
+            else:
+                count = _write_training(reader, condition, file_format, out, advance)
+                what = "conversations"
     if as_json:
         summary = {"exported": what, "format": file_format, "rows": count, "out": str(out)}
         typer.echo(json.dumps(summary))
     elif out is not None:
         typer.echo(f"{count} {what} in {out}", err=True)
+
+
+def _refuse(what: str, file_format: str, out: Path | None, *, as_json: bool) -> None:
+    """ConfigError for what does not go together."""
+    if what not in ("trajectories", "steps"):
+        raise ConfigError("Export trajectories or steps.")
+    if file_format in ("openai-jsonl", "trl", "verl") and what != "trajectories":
+        raise ConfigError(f"The format {file_format} holds trajectories: export those.")
+    if file_format in ("parquet", "trl", "verl") and out is None:
+        raise ConfigError("Parquet is binary: name a file with --out.")
+    if as_json and out is None:
+        raise ConfigError(
+            "--json prints a summary where the exported lines go: name a file for them with --out. "
+            "The lines themselves are JSON already."
+        )
 
 
 def condition_of(where: str, since: str, now: datetime) -> str:
@@ -150,6 +165,18 @@ def _write_parquet(
             advance(table.num_rows)
         if writer is not None:
             writer.close()
+
+
+def _write_training(
+    reader: "Reader", condition: str, file_format: "TrainingFormat", out: Path | None,
+    advance: "Callable[[int], None]",
+) -> int:  # fmt: skip
+    from infra.training_files import write_training_file
+    from schemas.settings import load_settings
+
+    success = load_settings().batching.success_reward
+    with _target(out) as file:
+        return write_training_file(reader, condition, file_format, success, file, advance)
 
 
 @contextmanager

@@ -164,6 +164,26 @@ def test_export_sums_up_for_other_programs_and_keeps_data_and_summary_apart(
     assert "--out" in cli.run("export", "--json", code=2).stderr
 
 
+def test_export_writes_files_for_training(cli: Cli, tmp_path: Path) -> None:
+    where = ("--where", "tenant_id = 'reader'", "--json")
+    rows = {}
+    for name in ("openai-jsonl", "trl", "verl"):
+        out = tmp_path / name
+        told = json.loads(cli.run("export", "--format", name, "--out", str(out), *where).stdout)
+        rows[name] = told["rows"]
+    assert len({*rows.values()}) == 1
+    assert rows["trl"] >= 4
+    lines = (tmp_path / "openai-jsonl").read_text().splitlines()
+    table = pyarrow.parquet.read_table(tmp_path / "trl")
+    assert len(lines) == table.num_rows == rows["trl"]
+    [row] = [row for row in table.to_pylist() if row["trajectory_id"] == "t-0"]
+    assert [message["role"] for message in row["prompt"]] == ["system", "user"]
+    assert row["completion"][0]["role"] == row["completion"][-1]["role"] == "assistant"
+    assert (row["label"], row["reward"]) == (True, 1.0)
+    assert "trajectories" in cli.run("export", "steps", "--format", "trl", code=2).stderr
+    assert "--out" in cli.run("export", "--format", "verl", code=2).stderr
+
+
 def test_export_since_leaves_out_what_is_older(cli: Cli) -> None:
     where = ("--where", "tenant_id = 'reader'")
     assert cli.run("export", "steps", "--since", "2026-03-14T12:03:00", *where).stdout.count(
