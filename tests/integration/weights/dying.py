@@ -26,15 +26,19 @@ _WATCHED = {"producer", "transactions", "send", "flush", "begin", "commit", "put
 class Clock:
     """Counts steps and ends the process at the chosen one, or never for -1."""
 
-    def __init__(self, last: int) -> None:
-        self._last, self.num_steps = last, 0
+    def __init__(self, last: int, die: Callable[[], None] | None = None) -> None:
+        self._last, self._die, self.num_steps = last, die or _kill, 0
 
     def tick(self, sent: Any = None) -> None:
         if self.num_steps == self._last:
             if sent is not None:  # what was queued has left the process, as far as it may
                 sent.flush(5.0)
-            os.kill(os.getpid(), signal.SIGKILL)
+            self._die()
         self.num_steps += 1
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Watched:
