@@ -1,0 +1,143 @@
+"""Real agent programs do a task with a tool through the gateway and leave one trajectory each.
+
+The upstream is scripted: it asks for one command in the agent's own shell tool, then says that all
+is done. The programs run on an empty home and reach nothing but this machine.
+"""
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.local.processes import signal_group
+from schemas.atdp.types import StepKind
+from tests import agent_programs
+from tests.agent_programs import PROGRAMS, Program, prepared
+from tests.integration.gateway.harness import Connection, ScriptedUpstream, running, whole
+from tests.integration.gateway.test_sdks import placed
+from tests.model_answers import answer
+from tests.unit.runtime_harness import memory_bus
+
+pytestmark = [pytest.mark.integration, pytest.mark.agents, pytest.mark.timeout(400)]
+
+TASK = "Write the file."
+COMMAND = "echo by-the-agent > result.txt && echo marker-42"
+SHELLS = ("Bash", "bash", "exec_command", "terminal")
+FINAL = "All is done."
+#: A program that starts on a busy machine takes its time.
+RUN_SECONDS = 300.0
+
+
+class Model:
+    """An upstream for one run of an agent, in any dialect."""
+
+    def __init__(self, ends_with: str | None) -> None:
+        self._ends_with = ends_with
+        self.num_answers = 0
+
+    async def script(self, connection: Connection) -> None:
+        """Ask for the command once, then end; a list of models is not there."""
+        method, target, _ = connection.head.split(b" ", 2)
+        path = target.decode().partition("?")[0]
+        if method != b"POST":
+            await connection.send(b"HTTP/1.1 404 X\r\nContent-Length: 2\r\n\r\n{}")
+        elif path.endswith("count_tokens"):
+            await connection.send(whole(b'{"input_tokens":5}'))
+        else:
+            request = json.loads(connection.body)
+            self.num_answers += 1
+            said = self._said(path, request, is_done=b"marker-42" in connection.body)
+            kind, body = answer(path, request, said, f"agent-{self.num_answers}")
+            head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+            await connection.send(head.encode() + body)
+
+    def _said(self, path: str, request: dict[str, Any], *, is_done: bool) -> Any:
+        tool = _shell(request)
+        if tool is None:
+            return _text(path, "A title")  # a call beside the work
+        if not is_done:
+            return _call(path, tool, COMMAND)
+        return _call(path, tool, self._ends_with) if self._ends_with else _text(path, FINAL)
+
+
+def _shell(request: dict[str, Any]) -> dict[str, Any] | None:
+    """The agent's tool for commands."""
+    tools = [tool.get("function", tool) for tool in request.get("tools") or []]
+    return next((tool for tool in tools if tool.get("name") in SHELLS), None)
+
+
+def _call(path: str, tool: dict[str, Any], command: str) -> Any:
+    fields = (tool.get("parameters") or tool["input_schema"])["properties"]
+    given = {"cmd" if "cmd" in fields else "command": command}
+    if "description" in fields:
+        given["description"] = "Write a file"
+    name, arguments = tool["name"], json.dumps(given)
+    if "responses" in path:
+        return [{"id": "fc_1", "type": "function_call", "call_id": "call_1", "name": name,
+                 "arguments": arguments, "status": "completed"}]  # fmt: skip
+    if "messages" in path:
+        return {"content": [{"type": "tool_use", "id": "toolu_1", "name": name, "input": given}]}
+    function = {"name": name, "arguments": arguments}
+    calls = [{"id": "call_1", "type": "function", "function": function}]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def _text(path: str, text: str) -> Any:
+    if "responses" in path:
+        part = {"type": "output_text", "text": text, "annotations": []}
+        return [{"id": "msg_1", "type": "message", "role": "assistant", "status": "completed",
+                 "content": [part]}]  # fmt: skip
+    return {"role": "assistant", "content": text}
+
+
+@pytest.fixture(scope="module")
+def programs() -> Path:
+    folder = agent_programs.folder()
+    if not folder.is_dir():
+        pytest.skip(f"agent programs absent: {folder} (`{agent_programs.INSTALL}` makes it)")
+    return folder
+
+
+async def run(program: Program, executable: Path, base: str, folder: Path) -> tuple[int, str]:
+    """Exit code and output of a run in `folder`, with a home beside it."""
+    home = folder.with_name("home")
+    for made in (folder, home):
+        made.mkdir()
+    process = await asyncio.create_subprocess_exec(
+        str(executable), *program.command(base, TASK), cwd=folder,
+        env=prepared(program, base, home), stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), RUN_SECONDS)
+    finally:
+        signal_group(process.pid, signal.SIGKILL)  # with whatever it left running
+    return process.returncode or 0, output.decode(errors="replace")[-3000:]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+async def test_an_agent_does_its_task_and_leaves_one_trajectory(
+    program: Program, programs: Path, tmp_path: Path
+) -> None:
+    model = Model(program.ends_with)
+    upstream = ScriptedUpstream(model.script)
+    async with running(tmp_path / "gateway", memory_bus(4), upstream) as gateway:
+        base = f"{gateway.url}/k/{gateway.key}"
+        executable = programs / program.executable
+        exit_code, output = await run(program, executable, base, tmp_path / "work")
+        events = await gateway.events(len(upstream.seen))
+    assert exit_code == 0, output
+    assert (tmp_path / "work" / "result.txt").read_text() == "by-the-agent\n", output
+    steps = await placed(events, tmp_path / "lane")
+    calls = [step for step in steps if step.kind is StepKind.MODEL_CALL]
+    asked, done = [step for step in calls if step.lineage.branch != "beside"]
+    assert done.lineage.parent_step_id == asked.step_id
+    assert len({step.trajectory_id for step in calls}) == 1
+    assert "marker-42" in str(done.observation.new_messages)
+    if program.ends_with is None:
+        assert FINAL in done.action_and_result.output[0].body
+    named = {event.trajectory_id is not None for event in events if event.method == "POST"}
+    assert named == {program.sends_session}
