@@ -47,6 +47,9 @@ class KafkaSettings(Section):
     of the system are. `certificate_file` and `key_file` are for clusters that ask for a client
     certificate. The three `sasl_` settings belong together. `topic_prefix` is put before the name
     of every topic and every group, so that several deployments may share one cluster.
+
+    A processor handles records together that come within `linger_seconds` of the first: more of it
+    takes less CPU, and each hop takes that much longer.
     """
 
     bootstrap_servers: str = "127.0.0.1:9092"
@@ -54,6 +57,7 @@ class KafkaSettings(Section):
     replication_factor: int = Field(1, ge=1)
     max_record_bytes: int = Field(900_000, ge=10_000, le=1_000_000)
     topic_prefix: str = Field("", pattern=r"^([a-z0-9][a-z0-9.-]*)?$", max_length=60)
+    linger_seconds: float = Field(0.01, ge=0, le=5)
     secure: bool = False
     ca_file: Path | None = None
     certificate_file: Path | None = None
@@ -205,6 +209,9 @@ class RedactionSettings(Section):
     `tier` trades time for names: `regex` finds what has a form, `fast` adds names by lists,
     `accurate` adds a model (`presidio`, its name of old, means the same).
 
+    `model` is the package of the model of that tier; without it the better one that is installed
+    (docs/redaction.md).
+
     `tokenizers` maps a policy to its `tokenizer.json`: tokens of calls that were redacted are then
     kept without what was redacted, else withheld (docs/redaction.md).
     """
@@ -212,6 +219,7 @@ class RedactionSettings(Section):
     tier: Literal["regex", "fast", "accurate"] = "accurate"
     #: Tiers, words and patterns of single tenants; see docs/redaction.md.
     policy_file: Path | None = None
+    model: str | None = None
     tokenizers: dict[str, Path] = Field(default_factory=dict)
     language: str = "en"
     hold_seconds: float = Field(5.0, ge=0)

@@ -124,7 +124,6 @@ class Shell:
         *,
         table: str | None = None,
         max_batch: int = 200,
-        linger_seconds: float = 0.01,
         max_held: int = 10_000,
         decides_once: bool = False,
     ) -> None:
@@ -144,7 +143,10 @@ class Shell:
             max_held=max_held,
             decides_once=decides_once,
         )
-        self.add_lane(inputs, lane, max_batch=max_batch, linger_seconds=linger_seconds)
+        self.add_lane(
+            inputs, lane, max_batch=max_batch,
+            linger_seconds=self.context.settings.kafka.linger_seconds,
+        )  # fmt: skip
 
     def add_lane(
         self, inputs: Sequence[str], lane: Lane, *, max_batch: int, linger_seconds: float

@@ -26,6 +26,8 @@ from schemas.weights.versions import read_history
 #: trajectories are one call long; batches and a rate that suit a model of 2.4 million parameters.
 _SETTINGS = """\
 training_eligible_tenants = ["demo"]
+[kafka]
+linger_seconds = 0.15
 [assembly]
 idle_seconds = 1.5
 tick_seconds = 0.5
