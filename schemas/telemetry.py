@@ -80,6 +80,12 @@ METRICS: dict[str, tuple[Literal["counter", "gauge", "histogram"], str, tuple[st
     "headrace_trainer_left_out": ("counter", "Samples that a step left out", ("reason",)),
     "headrace_trainer_version": ("gauge", "Version that the trainer published last", ()),
     "headrace_trainer_figure": ("gauge", "Figures of the last step", ("figure",)),
+    "headrace_worker_version": ("gauge", "Version that the worker serves and has proved", ()),
+    "headrace_worker_engines": ("counter", "Engines that came up", ()),
+    "headrace_worker_refusals": ("counter", "Versions refused, or given up", ("reason",)),
+    "headrace_worker_stage_seconds": ("histogram", "Time of fetching and staging a version", ()),
+    "headrace_worker_pause_seconds": ("histogram", "Time in which no request was computed", ()),
+    "headrace_worker_apply_seconds": ("histogram", "Time from an assignment to its proof", ()),
     "headrace_sample_decisions": (
         "counter",
         "Samples decided: trained, held or dropped",
@@ -104,6 +110,9 @@ BUCKETS = {
     "headrace_gateway_overhead_seconds": (
         0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
     ),
+    "headrace_worker_pause_seconds": (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0),
+    "headrace_worker_stage_seconds": (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0),
+    "headrace_worker_apply_seconds": (0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0),
     "headrace_recovery_seconds": (0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0),
     "headrace_sample_staleness": (0, 1, 2, 4, 8, 16, 32, 64, 128),
     "headrace_sink_insert_rows": (1, 10, 50, 100, 500, 1_000, 2_000, 5_000, 10_000),

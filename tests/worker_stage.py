@@ -10,6 +10,7 @@ from pathlib import Path
 from inference.worker.adapters import Adapters
 from inference.worker.announce import Announcer
 from inference.worker.following import Follower
+from inference.worker.measures import Measures
 from inference.worker.staging import Staging
 from inference.worker.supervise import Process, Supervisor
 from inference.worker.undo import UndoList
@@ -27,6 +28,7 @@ from schemas.atdp.weights import (
 from schemas.bus import Bus, Record, read_to_end, transact
 from schemas.rings import ring_key
 from schemas.store import BlobStore
+from schemas.telemetry import Metrics
 from schemas.weights.shadow import Shadow
 from schemas.weights.tensors import Tensor
 
@@ -60,6 +62,7 @@ class Stage:
     clock: Callable[[], float] = time.monotonic
     key: bytes | None = None
     adapters: Adapters | None = None
+    metrics: Metrics = field(default_factory=Metrics)
     sequence: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
@@ -78,6 +81,7 @@ class Stage:
             base=lambda: Shadow(self.base),
             undo=UndoList(50, 10**9),
             adapters=self.adapters,
+            measures=Measures(self.metrics),
             clock=self.clock,
         )
         self.consumer = self.bus.consumer()

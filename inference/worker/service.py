@@ -13,11 +13,14 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from prometheus_client import start_http_server
+
 from inference.worker.adapters import Adapters
 from inference.worker.announce import Announcer
 from inference.worker.client import EngineClient
 from inference.worker.engine import layout_file
 from inference.worker.following import Follower
+from inference.worker.measures import Measures
 from inference.worker.process import EngineCommand, EngineProcess
 from inference.worker.site import make_site
 from inference.worker.staging import Staging
@@ -31,6 +34,7 @@ from schemas.errors import ConfigError, TransientError
 from schemas.secrets import load_weights_key
 from schemas.settings import Settings, WorkerSettings
 from schemas.store import BlobStore
+from schemas.telemetry import Metrics
 from schemas.weights.checkpoints import read_folder
 from schemas.weights.shadow import Shadow
 
@@ -53,7 +57,10 @@ def serve(settings: Settings, bus: Bus, stop: threading.Event) -> None:
     with _alone(folder / "lock", worker_id):
         key = load_weights_key(settings.weights_key_file)
         follower = Follower(worker_id, own.policy, own.rings, key)
-        worker = _worker(settings, bus, worker_id, folder, follower)
+        metrics = Metrics()
+        worker = _worker(settings, bus, worker_id, folder, follower, metrics)
+        if settings.metrics_port is not None:
+            start_http_server(settings.metrics_port, settings.metrics_host, metrics.registry)
         consumer = bus.consumer()
         try:
             _follow(worker, follower, bus, consumer, stop)
@@ -95,7 +102,7 @@ def _starts(bus: Bus) -> dict[tuple[str, int], int]:
 
 
 def _worker(
-    settings: Settings, bus: Bus, worker_id: str, folder: Path, follower: Follower
+    settings: Settings, bus: Bus, worker_id: str, folder: Path, follower: Follower, metrics: Metrics
 ) -> Worker:
     own = settings.worker
     python = engine_python(own)
@@ -134,6 +141,7 @@ def _worker(
         announcer=announcer,
         base=lambda: Shadow(read_folder(model)),
         undo=UndoList(own.num_undo, base.num_bytes),
+        measures=Measures(metrics),
         adapters=Adapters(client, blobs, folder / "adapters") if own.max_lora_rank else None,
     )
 

@@ -15,6 +15,7 @@ from inference.worker.adapters import Adapters
 from inference.worker.announce import Announcer, utc_now
 from inference.worker.engine.middleware import Label
 from inference.worker.following import Follower
+from inference.worker.measures import Measures
 from inference.worker.plan import Refuse, Relabel, Step, TakeBack, next_step, restore_step
 from inference.worker.staging import Staging, take_back
 from inference.worker.supervise import Phase, Supervisor
@@ -29,6 +30,7 @@ from inference.worker.update import (
 )
 from schemas.atdp.weights import AckStatus, VersionRef, WeightsAck, WorkerHeartbeat
 from schemas.errors import ConfigError, TransientError
+from schemas.telemetry import Metrics
 from schemas.weights.refusals import Refusal, RefusedError
 from schemas.weights.shadow import Patch, Shadow, coalesced
 
@@ -74,6 +76,7 @@ class Worker:
         base: Callable[[], Shadow],
         undo: UndoList,
         adapters: Adapters | None = None,
+        measures: Measures | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
@@ -84,7 +87,7 @@ class Worker:
         self._identity, self._follower, self._supervisor = identity, follower, supervisor
         self._bind, self._updater, self._staging = bind, updater, staging
         self._announcer, self._base, self._undo = announcer, base, undo
-        self._adapters = adapters
+        self._adapters, self._measures = adapters, measures or Measures(Metrics())
         self._clock, self._now = clock, now
         self._started_at = now()
         self._shadow: Shadow | None = None
@@ -152,6 +155,7 @@ class Worker:
         if problem is not None:
             raise ConfigError(problem)
         self._is_ready = True
+        self._measures.engine_came_up()
         self._done = self._lost_at if self._num_losses >= _MAX_LOSSES else None
         self._beat()
         _log.info("engine_ready", root=self._shadow.root)
@@ -159,6 +163,7 @@ class Worker:
     def _went_down(self) -> None:
         self._announcer.serve_nothing()
         self._is_ready, self._shadow, self.serving = False, None, None
+        self._measures.serves(None)
 
     def _lost(self) -> None:
         """Nothing is known of the engine any more: end it, so that a fresh one is started."""
@@ -220,6 +225,7 @@ class Worker:
             timing, stage_ms = self._healed(step, target, refused)
         self.serving = self._last_good = target
         self._beat()
+        self._measures.serves(target)
         if self._adapters is not None:
             self._adapters.keep_only(target)
         if tell:
@@ -327,20 +333,20 @@ class Worker:
         pause_ms: float | None = None,
         apply_ms: float | None = None,
     ) -> None:
-        self._announcer.acknowledge(
-            WeightsAck(
-                worker_id=self._identity.worker_id,
-                policy=self._identity.policy,
-                version=target.version,
-                root=target.root if status is AckStatus.APPLIED else None,
-                status=status,
-                stage_ms=stage_ms,
-                pause_ms=pause_ms,
-                apply_ms=apply_ms,
-                error=error,
-                occurred_at=self._now(),
-            )
+        ack = WeightsAck(
+            worker_id=self._identity.worker_id,
+            policy=self._identity.policy,
+            version=target.version,
+            root=target.root if status is AckStatus.APPLIED else None,
+            status=status,
+            stage_ms=stage_ms,
+            pause_ms=pause_ms,
+            apply_ms=apply_ms,
+            error=error,
+            occurred_at=self._now(),
         )
+        self._measures.told(ack)
+        self._announcer.acknowledge(ack)
 
     def _beat(self) -> None:
         identity = self._identity

@@ -113,6 +113,25 @@ def test_what_is_not_signed_with_the_deployment_s_key_is_refused(tmp_path: Path)
     scene.require_serving(second)
 
 
+def test_what_it_did_is_counted(scene: Scene) -> None:
+    first, second = scene.publish_many(2)
+    for manifest in (first, second):
+        scene.stage.go_to(manifest)
+    broken = scene.commit(replace(second, version=3, root="cd" * 32))
+    refused = scene.stage.go_to(broken)
+    assert refused.error
+    of = scene.stage.metrics.registry.get_sample_value
+    assert of("headrace_worker_version") == 2
+    assert of("headrace_worker_engines_total") == 1
+    assert of("headrace_worker_refusals_total", {"reason": refused.error}) == 1
+    for name in ("stage", "pause", "apply"):
+        assert of(f"headrace_worker_{name}_seconds_count") == 2
+    scene.process.code = -9
+    while scene.stage.worker.serving is not None:
+        scene.stage.turn()
+    assert of("headrace_worker_version") == 0
+
+
 def test_without_an_assignment_the_model_is_served_without_a_version(scene: Scene) -> None:
     scene.publish()
     scene.stage.turn()
