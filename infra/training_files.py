@@ -26,6 +26,12 @@ ORDER BY tenant_id, trajectory_id, s.step_index, step_id
 """
 
 
+def stored_conversations(reader: "Reader", where: str) -> Iterator[Conversation]:
+    """The conversations of the trajectories that `where` chooses, as they arrive."""
+    lines = reader.lines(_SQL.format(where=where), "JSONEachRow")
+    return conversations(json.loads(line) for line in lines if line)
+
+
 def write_training_file(
     reader: "Reader",
     where: str,
@@ -35,8 +41,7 @@ def write_training_file(
     advance: Callable[[int], None],
 ) -> int:
     """Write the conversations of the trajectories that `where` chooses; how many there were."""
-    lines = reader.lines(_SQL.format(where=where), "JSONEachRow")
-    talks = conversations(json.loads(line) for line in lines if line)
+    talks = stored_conversations(reader, where)
     if file_format == "openai-jsonl":
         return _write_lines(talks, file, advance)
     return _write_parquet(talks, file_format, success, file, advance)

@@ -45,7 +45,7 @@ COLUMNS = {
 COMMANDS = {
     "up", "down", "status", "doctor", "logs", "demo", "publish", "feedback", "show", "topics",
     "tail", "dead-letters", "query", "migrate", "replay", "reconcile",
-    "export", "keys", "connect", "versions", "promote", "rollback", "workers",
+    "export", "keys", "connect", "versions", "promote", "rollback", "workers", "train",
 }  # fmt: skip
 REASONS = {
     "undecodable", "unknown_schema", "wrong_type", "not_finite", "oversized", "unknown_tenant",
