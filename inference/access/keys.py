@@ -5,7 +5,6 @@ Only hashes are held, in memory and in the file that lets a gateway start while 
 
 import hashlib
 import os
-import threading
 import time
 from collections.abc import Iterable
 from datetime import datetime
@@ -17,7 +16,8 @@ import structlog
 from schemas import codec, topics
 from schemas.atdp.internal import KeyRecord
 from schemas.bus import Bus, Consumer
-from schemas.errors import ConfigError, PermanentError, TransientError
+from schemas.bus.follower import Follower
+from schemas.errors import PermanentError
 
 _log = structlog.get_logger("keys")
 
@@ -29,7 +29,6 @@ ADMIN = "admin"
 SCOPES = (CAPTURE, FEEDBACK, EVENTS, TRAJECTORIES, ADMIN)
 
 _POLL_SECONDS = 0.1
-_RETRY_SECONDS = 1.0
 
 
 def key_hash(key: str) -> str:
@@ -69,47 +68,21 @@ class KeyBook:
         return tuple(self._by_id.values())
 
 
-class KeyFollower:
+class KeyFollower(Follower):
     """A thread that keeps a `KeyBook` up to date and its copy on the disk."""
 
     def __init__(self, bus: Bus, cache: Path) -> None:
+        super().__init__("key-follower")
         self._bus = bus
         self._cache = cache
         self.book = KeyBook(_load(cache))
-        self._stopping = threading.Event()
         #: When the end of the topic was last seen (monotonic), 0 for never.
         self.seen_end_at = 0.0
-        #: What the last attempt failed for, empty while it gets on. Read by other threads.
-        self.waits_for = ""
-        self._thread = threading.Thread(target=self._run, name="key-follower", daemon=True)
 
     @property
     def is_ready(self) -> bool:
         """True once keys are known, from the topic or from the copy."""
         return self.seen_end_at > 0 or bool(self.book.records())
-
-    @property
-    def is_alive(self) -> bool:
-        """False once the thread has ended, wanted or not."""
-        return self._thread.is_alive()
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._stopping.set()
-        self._thread.join(timeout=5)
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._follow()
-            except (TransientError, ConfigError) as error:
-                self.waits_for = str(error)
-                _log.info("keys_wait_for_kafka", error=str(error))
-                self._stopping.wait(_RETRY_SECONDS)
 
     def _follow(self) -> None:
         admin = self._bus.admin()
@@ -118,7 +91,7 @@ class KeyFollower:
         consumer = self._bus.consumer()
         try:
             consumer.assign({(topics.KEYS, p): offset for p, offset in first.items()})
-            while not self._stopping.is_set():
+            while not self.is_stopping:
                 self._take(consumer)
         finally:
             consumer.close()

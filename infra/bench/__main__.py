@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from infra.bench import bulk, gateway, learning, visibility
+from infra.bench import bulk, gateway, learning, proxies, visibility
 from infra.bench.figures import Section
 from infra.bench.machine import Machine, load_average, this_machine
 from infra.bench.page import Run, machine_markdown, markdown, text, with_parts
@@ -20,7 +20,7 @@ from infra.bench.stack import PROCESSORS, gateway_keys, running
 from schemas.errors import HeadraceError
 
 #: What can be measured, in the order in which it is.
-NAMES = ("redaction", "visible", "gateway", "rewards", "memory", "sink", "replay")
+NAMES = ("redaction", "visible", "gateway", "rewards", "memory", "sink", "replay", "proxies")
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,14 @@ class Scale:
     num_sink_steps: int
     num_replay_steps: int
     replay_seconds: float
+    proxies: proxies.Size
 
 
 #: 30,000 steps a replay and not 100,000, so that all of it ends within twelve minutes.
-LONG = Scale(100, gateway.Size(2_000, 15.0, 2_000), 30.0, 20_000, 30_000, 120.0)
-QUICK = Scale(20, gateway.Size(300, 4.0, 300), 8.0, 5_000, 5_000, 60.0)
+LONG = Scale(
+    100, gateway.Size(2_000, 15.0, 2_000), 30.0, 20_000, 30_000, 120.0, proxies.Size(1_000, 10.0)
+)
+QUICK = Scale(20, gateway.Size(300, 4.0, 300), 8.0, 5_000, 5_000, 60.0, proxies.Size(150, 3.0))
 
 
 def main(arguments: list[str]) -> int:
@@ -92,6 +95,8 @@ def _parts(names: Collection[str], scale: Scale) -> Iterator[Callable[[], Iterat
         yield lambda: iter([bulk.measure_sink(scale.num_sink_steps, scale.replay_seconds)])
     if "replay" in names:
         yield lambda: iter([bulk.measure_pipeline(scale.num_replay_steps, scale.replay_seconds)])
+    if "proxies" in names:
+        yield lambda: iter([proxies.measure(scale.proxies)])
 
 
 def _live(names: Collection[str], scale: Scale) -> Iterator[Section]:

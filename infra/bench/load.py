@@ -85,6 +85,33 @@ async def on_schedule(
     return seconds
 
 
+async def closed_loop(
+    connections: Sequence[Connection], path: str, bodies: Sequence[bytes], *, seconds: float
+) -> list[float]:
+    """Each connection sends one request after the other for so long; seconds of each request.
+
+    TransientError ends it all.
+    """
+    taken: list[float] = []
+    until = time.perf_counter() + seconds
+
+    async def send(first: int, connection: Connection) -> None:
+        number = first
+        while (began_at := time.perf_counter()) < until:
+            answer = await connection.post(path, bodies[number % len(bodies)])
+            _require(answer, 200)
+            taken.append(answer.last_byte_at - began_at)
+            number += len(connections)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for first, connection in enumerate(connections):
+                tasks.create_task(send(first, connection))
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None  # the first is the cause, the group ended the rest
+    return taken
+
+
 def _require(answer: Answer, status: int) -> None:
     if answer.status != status:
         raise TransientError(

@@ -87,7 +87,7 @@ def running(
 ) -> Iterator[Bench]:
     """A stack whose redaction uses `tier`, and a model; all of it ends with the block."""
     data_dir = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
-    port = _free_block() + 9
+    port = free_block() + 9
     config = data_dir / "headrace.toml"
     config.write_text(
         f'[gateway.upstream]\nurl = "http://127.0.0.1:{port}"\n[redaction]\ntier = "{tier}"\n'
@@ -109,14 +109,14 @@ def running(
 
 def _launched(data_dir: Path, port: int, model_pid: int, only: Collection[str]) -> Bench:
     settings = load_settings(data_dir=data_dir)
-    first = _free_block()
+    first = free_block()
     ports = Ports(kafka=first, clickhouse=first + 2, gateway=first + 3)
     launch(settings, ports, lambda _child: None, only)
     settings = find_settings(data_dir)
     return Bench(settings, KafkaBus(settings.kafka.bootstrap_servers), port, model_pid)
 
 
-def _free_block() -> int:
+def free_block() -> int:
     """The first of ten free ports, far from the usual ones, since another stack may be starting,
     and below those that the system lends to outgoing connections."""
     starts = random.sample(_PORT_BLOCKS, len(_PORT_BLOCKS))

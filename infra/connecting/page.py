@@ -152,8 +152,9 @@ rank = 1
 
 - A websocket: 426. Codex falls back to HTTP by itself.
 - A path that is neither below `/v1/` nor one of headrace's own: 404.
-- A dialect that the upstream does not speak: the upstream says so. Nothing is translated yet, so a
-  Messages client needs an upstream that serves `/v1/messages`.
+- A dialect that the upstream does not speak: the upstream says so, and nothing is translated. Our
+  own vLLM worker speaks Chat Completions, Completions, Responses, Messages and `count_tokens`, so
+  every client above works with it; a hosted upstream has to serve its client's dialect.
 """
 
 
