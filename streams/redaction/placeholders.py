@@ -2,8 +2,9 @@
 
 The letters are a keyed digest of kind and normalised value: the same value has the same
 placeholder in every turn and every process of a tenant, and no relation to any other tenant's.
-There are letters only, so no detector fires on them. The last three letters authenticate the
-rest: text that merely looks like a placeholder is scanned like any other text.
+There are letters only, so no detector fires on them. The last three letters authenticate the rest:
+text that merely looks like a placeholder is scanned like any other text. Where an id is private as
+a whole, as `mia_li_3668`, its field holds the same placeholder without the brackets.
 """
 
 import hashlib
@@ -57,8 +58,12 @@ class Placeholders:
             if match["check"] == self._check(match["kind"], match["value"])
         ]
 
+    def is_bare(self, text: str) -> bool:
+        """Whether this is one of our placeholders as it stands in fields of ids."""
+        return self.find(f"<{text}>") == [(0, len(text) + 2)]
+
     def pseudonym(self, value: str) -> str:
-        """A stable stand-in for an identifier that holds private data: letters, no brackets."""
+        """A stable stand-in for an identifier that holds private data beside other text."""
         return "anon-" + self._letters(f"identifier\x00{value}", 2 * _NUM_VALUE_LETTERS)
 
     def _check(self, kind: str, letters: str) -> str:
@@ -72,6 +77,12 @@ class Placeholders:
             number, place = divmod(number, len(_LETTERS))
             letters.append(_LETTERS[place])
         return "".join(letters)
+
+
+def bare(text: str) -> str | None:
+    """A placeholder without its brackets, as fields of ids have it: they become keys and parts of
+    addresses. None where the text is anything else."""
+    return text[1:-1] if _PLACEHOLDER.fullmatch(text) else None
 
 
 def normalised(kind: str, value: str) -> str:

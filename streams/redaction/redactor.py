@@ -27,7 +27,7 @@ from streams.redaction.leaves import (
     joined_context,
     pointer,
 )
-from streams.redaction.placeholders import Placeholders, Replacement
+from streams.redaction.placeholders import Placeholders, Replacement, bare
 from streams.redaction.protocol_fields import protocol_fields
 from streams.redaction.scanner import Scanner, replaced
 
@@ -222,9 +222,13 @@ class Redactor:
 
     def identifier(self, value: str) -> str:
         """`value` itself if it holds nothing private, else a stable pseudonym of it."""
-        if _OPAQUE_ID.fullmatch(value):
+        if _OPAQUE_ID.fullmatch(value) or self._placeholders.is_bare(value):
             return value
-        return self._placeholders.pseudonym(value) if self.text(value).redactions else value
+        found = self.text(value)
+        if not found.redactions:
+            return value
+        # What is private as a whole has the same letters here and in texts.
+        return bare(found.text) or self._placeholders.pseudonym(value)
 
 
 class _Walk:
@@ -333,10 +337,12 @@ def build_redactor(
     )
 
 
-def build_detector(tier: str, *, language: str = "en", budget: Budget | None = None) -> Detector:
+def build_detector(
+    tier: str, *, language: str = "en", budget: Budget | None = None, model: str | None = None
+) -> Detector:
     """The detector of a tier, to be shared by the redactors of several tenants.
 
-    `budget` bounds the tier whose time a text can drive up.
+    `budget` bounds the tier whose time a text can drive up; `model` is that of the accurate tier.
     """
     # Imported where needed, so that the regex tier runs without name lists, spaCy and Presidio.
     if tier == "regex":
@@ -348,5 +354,5 @@ def build_detector(tier: str, *, language: str = "en", budget: Budget | None = N
     if tier == "accurate":
         from streams.redaction.detect.presidio import PresidioDetector
 
-        return PresidioDetector(language=language, budget=budget)
+        return PresidioDetector(language=language, budget=budget, model=model)
     raise ConfigError(f"Unknown redaction tier {tier!r}; set it to 'regex', 'fast' or 'accurate'.")

@@ -82,7 +82,7 @@ class Tenants:
         language = policy.language or self._settings.language
         if (tier, language) not in self._detectors:
             self._detectors[tier, language] = build_detector(
-                tier, language=language, budget=self._budget
+                tier, language=language, budget=self._budget, model=self._settings.model
             )
         return self._detectors[tier, language]
 

@@ -18,10 +18,10 @@ from infra.bench.machine import load_average, this_machine
 from infra.bench.page import Run, circumstances, machine_markdown, with_parts
 from infra.bench.redaction import gold, report, sessions
 from infra.bench.redaction.negatives import negatives
-from infra.bench.redaction.systems import STOCK, TENANT_KEY, run
+from infra.bench.redaction.systems import OTHER_MODEL, STOCK, TENANT_KEY, run
 from streams.redaction.redactor import DigestCache, Tier, build_redactor
 
-TIERS = ("regex", "fast", "accurate")
+SYSTEMS = ("regex", "fast", "accurate", OTHER_MODEL, STOCK)
 _NUM_SESSIONS = 1_000
 _REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     """0 when everything was measured, 2 where the corpora are absent."""
     parser = argparse.ArgumentParser(prog="python -m infra.bench.redaction", description=__doc__)
     parser.add_argument("--half", choices=("tuning", "reporting"), default="reporting")
-    parser.add_argument("--system", action="append", choices=(*TIERS, STOCK), help="default: all")
+    parser.add_argument("--system", action="append", choices=SYSTEMS, help="default: all")
     parser.add_argument("--misses", action="store_true", help="list misses; tuning half only")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables into this page")
     given = parser.parse_args(arguments)
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
     )
     documents = gold.documents(shared, given.half)
     documents += [each for each in negatives(shared) if gold.half_of(each.text) == given.half]
-    outcomes = [run(name, documents) for name in given.system or (*TIERS, STOCK)]
+    outcomes = [run(name, documents) for name in given.system or SYSTEMS]
     text = report.tables(outcomes, given.half) + "\n"
     # The accurate tier finds all that the fast one finds, in fifteen times the time.
     tiers = [cast("Tier", each.system) for each in outcomes if each.system in ("regex", "fast")]

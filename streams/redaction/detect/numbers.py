@@ -47,6 +47,7 @@ _PHONE: Final = re.compile(
     r"|\(0?\d{1,4}\) ?\d{2,4}(?:[ -]?\d{2,4}){1,3}"
     r"|[2-9]\d{2}(?P<sep3>[ .-])\d{3}(?P=sep3)\d{4}"
     r"|0\d{2,3}-?\d{7,8}"
+    r"|0[1-9](?:\.\d{2}){4}"
     r"|0[1-9]\d{0,3}(?P<sep4>[ -])\d{2,4}(?:(?P=sep4)?\d{2,6}){1,3}"
     rf")(?: ?(?:x|ext\.? ?|#)\d{{1,6}})?{_AFTER}"
 )
@@ -65,6 +66,19 @@ _PHONE_BEFORE: Final = re.compile(
     r"(?:office|fax|mobile|cell|home|work|desk|direct)\b(?! [a-z])",
     re.IGNORECASE,
 )
+#: Groups of digits that may be a phone where a word for it stands on the same line, or that stand
+#: in a line of their own: nine digits in threes, pairs, a short local number.
+_GROUPS: Final = re.compile(
+    r"\d(?<![A-Za-z0-9_+#$€£.,:/)\]-].)\d{1,3}(?:(?P<sep>[ .-])\d{2,4}(?:(?P=sep)\d{2,4}){0,3})"
+    r"(?![A-Za-z0-9_%€$])(?![.,:/-]\d)"
+    r"(?! (?:km|kg|USD|EUR|items?|points?|rows?|bytes|ms|seconds)\b)"
+)
+_PHONE_NEAR: Final = re.compile(
+    r"(?i)(?<![a-z])(?:phones?|telephone|tel|mobile|cell|call(?:s|ed|ing)?|fax|whatsapp|sms"
+    r"|text(?: me)?|contact|reach|ring|dial|answering|registered|message|voicemail|hotline|helpline"
+    r"|(?<!order )(?<!account )(?<!tracking )(?<!reference )(?<!case )number)(?![a-z])"
+)
+_NEAR: Final = 64
 _PHONE_KEY: Final = re.compile(r"(?i)(?:^|[._])(?:phone|tel|telephone|mobile|cell|fax|msisdn)")
 _BARE_PHONE: Final = re.compile(r"[2-9]\d{9}")
 _IPV4: Final = re.compile(r"\d(?<![\w.-].)\d{0,2}(?:\.\d{1,3}){3}(?![\w-])(?!\.\d)")
@@ -123,8 +137,12 @@ def _phones(text: str, context: str | None) -> Iterator[Span]:
         yield Span(0, len(text), "PHONE_NUMBER")
         return
     for match in _PHONE.finditer(text):
-        if 9 <= len(digits_of(match.group())) <= 18:
+        num_digits = len(digits_of(match.group()))
+        if 9 - match.group().startswith("(") <= num_digits <= 18:
             yield Span(match.start(), match.end(), "PHONE_NUMBER", 0.8)
+    for match in _GROUPS.finditer(text):
+        if _is_loose_phone(match) and _is_phone_place(text, match.start(), match.end()):
+            yield Span(match.start(), match.end(), "PHONE_NUMBER", 0.5)
     if context is None and _BARE_PHONE.fullmatch(text.strip()):
         yield Span(0, len(text), "PHONE_NUMBER", 0.5)
 
@@ -142,6 +160,26 @@ def _labelled(text: str) -> Iterator[Span]:
         match = _SSN_VALUE.match(text, end)
         if match and social_security(digits_of(match["value"])):
             yield Span(*match.span("value"), "US_SSN")
+
+
+def _is_loose_phone(match: re.Match[str]) -> bool:
+    """Seven digits or more, no date and no number that is only written in groups."""
+    groups = re.split(r"[ .-]", match.group())
+    if match["sep"] == "." and (len(groups) == 2 or len(groups) == 4):
+        return False  # a decimal, or a version or internet address
+    is_amount = match["sep"] != "-" and len(groups[0]) < 3 and {*map(len, groups[1:])} == {3}
+    return _is_labelled_phone(match.group()) and not (is_amount and len(groups) == 2)
+
+
+def _is_phone_place(text: str, start: int, end: int) -> bool:
+    """Behind a word for phones on the same line, or alone in a line below one of words."""
+    line = text.rfind("\n", 0, start) + 1
+    before = text[max(line, start - _NEAR) : start]
+    if before.strip():
+        return _PHONE_NEAR.search(before) is not None
+    above = text[text.rfind("\n", 0, max(0, line - 1)) + 1 : max(0, line - 1)]
+    is_alone = text[end : end + 2].strip(" \r")[:1] in ("", "\n")
+    return is_alone and any(letter.isalpha() for letter in above)
 
 
 def _is_labelled_phone(value: str) -> bool:

