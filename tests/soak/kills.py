@@ -14,7 +14,7 @@ from tests.soak.waiting import until
 _POLL_SECONDS = 0.1
 #: A process that is not back by then has a fault of its own.
 _RECOVERY_SECONDS = 180.0
-_IN_FLIGHT_SECONDS = 60.0
+_IN_FLIGHT_SECONDS = 600.0  # the load stands still while what an outage left is worked off
 #: No load lasts longer; the load itself gives up before.
 _LOAD_SECONDS = 7200.0
 
