@@ -43,6 +43,8 @@ class Connection:
             ) from error
 
     async def _post(self, path: str, body: bytes) -> Answer:
+        if self._reader is not None and self._reader.at_eof():
+            self.close()  # the server has ended it while nothing was asked
         if self._reader is None or self._writer is None:
             self._reader, self._writer = await asyncio.open_connection(*self._where)
         head = f"POST {path} HTTP/1.1\r\n".encode() + self._head
