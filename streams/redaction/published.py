@@ -21,7 +21,6 @@ from schemas.atdp.types import (
     Step,
     TrajectoryEnd,
 )
-from schemas.errors import PermanentError, Reason
 from schemas.ids import keyed_digest
 from streams.redaction import gaps
 from streams.redaction.redacting import ROLES, EventRedaction
@@ -40,6 +39,7 @@ def published_step(
         or redaction.surrogates_replaced
         or harness.tools != step.harness_state.tools
         or _has_unseen_context(step)
+        or not _spans_fit(result)
     )
     had_tokens = bool(result.token_ids or result.prompt_token_ids or result.logprobs)
     if withheld:
@@ -80,6 +80,16 @@ def published_step(
     return replace(clean, governance=governance, gaps=tuple(found)), withheld
 
 
+def _spans_fit(result: ActionResult) -> bool:
+    """Whether the producer's own changed tokens lie among its token ids, in order."""
+    last = 0
+    for span in result.changed_tokens:
+        if not last <= span.start < span.end <= len(result.token_ids):
+            return False
+        last = span.end
+    return True
+
+
 def _has_unseen_context(step: Step) -> bool:
     """A step without a parent whose context held messages that it does not carry."""
     seen = step.observation
@@ -99,11 +109,6 @@ def _observation(seen: Observation, redaction: EventRedaction, key: bytes) -> Ob
 
 def _result(result: ActionResult, redaction: EventRedaction) -> ActionResult:
     tool_result = result.tool_result
-    last = 0
-    for span in result.changed_tokens:
-        if not last <= span.start < span.end <= len(result.token_ids):
-            raise PermanentError(Reason.WRONG_TYPE, "changed_tokens")
-        last = span.end
     return replace(
         result,
         output=_messages("output", result.output, redaction),

@@ -18,6 +18,7 @@ from schemas.atdp.types import (
     Message,
     Observation,
     Step,
+    TokenSpan,
     Usage,
     VersionSpan,
 )
@@ -272,6 +273,20 @@ async def test_published_steps_withhold_down_the_chain_also_after_a_restart(
     assert_withheld(await last_step(redaction, published("d", "hi", "c")))
     assert_withheld(await last_step(redaction, published("e", "hi", "never seen")))
     assert_given(await last_step(redaction, published("f", "hi", "b")))
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "check"),
+    [(0, 1, assert_given), (1, 3, assert_withheld), (1, 1, assert_withheld)],
+)
+async def test_changed_tokens_of_a_producer_have_to_be_among_its_tokens(
+    redaction: Redaction, start: int, end: int, check: Any
+) -> None:
+    spans = (TokenSpan(start=start, end=end),)
+    result = replace(published("a", "hi").action_and_result, changed_tokens=spans)
+    step = await last_step(redaction, published("a", "hi", action_and_result=result))
+    check(step)
+    assert step.action_and_result.changed_tokens == (spans if check is assert_given else ())
 
 
 async def test_what_was_decided_for_a_published_step_holds(redaction: Redaction) -> None:
