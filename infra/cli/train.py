@@ -35,6 +35,9 @@ def train(
     ] = None,
     where: Annotated[str, typer.Option(help="SQL condition over trajectories.")] = "",
     steps: Annotated[int, typer.Option(min=1, help="Steps of the optimizer.")] = 60,
+    base_steps: Annotated[
+        int, typer.Option(min=0, help="Steps of a new model over all text, before.")
+    ] = 200,
     held_out: Annotated[float, typer.Option(help="Share of the tasks that is kept out.")] = 0.3,
     seed: Annotated[int, typer.Option(help="Seed of the split and of the order.")] = 0,
     data_dir: DataDir = None,
@@ -55,8 +58,9 @@ def train(
     if not from_replay:
         raise ConfigError("Say what to learn from: --from-replay takes stored trajectories.")
     settings = find_settings(data_dir)
-    chosen = ["--steps", str(steps), "--held-out", str(held_out), "--seed", str(seed),
-              "--success", str(settings.batching.success_reward)]  # fmt: skip
+    numbers = {"--steps": steps, "--base-steps": base_steps, "--seed": seed,
+               "--held-out": held_out, "--success": settings.batching.success_reward}  # fmt: skip
+    chosen = [text for name, value in numbers.items() for text in (name, str(value))]
     chosen += ["--model", str(model.absolute())] if model is not None else []
     python = ensure_engine(settings.worker.python, lambda text: typer.echo(text, err=True))
     with tempfile.TemporaryDirectory(prefix="headrace-train-") as folder:
