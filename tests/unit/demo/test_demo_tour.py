@@ -1,0 +1,65 @@
+"""`headrace demo --then-learn`: the data path, then learning, where a model can be served."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import infra.cli.demo as command
+from infra.cli.main import make_app
+from schemas.errors import ConfigError
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was done, in order; every part does nothing but that."""
+    done: list[str] = []
+
+    def note(what: str) -> Any:
+        return lambda *_arguments, **_options: done.append(what)
+
+    def learn(_console: Any, data_dir: Path, *_: Any, updates: bool, keep: bool, as_json: bool
+              ) -> None:  # fmt: skip
+        assert updates
+        assert keep
+        assert not as_json
+        done.append(f"learn in {data_dir.name}")
+
+    monkeypatch.setattr(command, "_play", note("play"))
+    monkeypatch.setattr(command, "_learn", learn)
+    monkeypatch.setattr("infra.local.launch.shut_down", note("stop"))
+    monkeypatch.setattr("infra.local.engine.ensure_engine", note("engine"))
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    return done
+
+
+def run(tmp_path: Path, *arguments: str) -> Any:
+    given = ["demo", "--then-learn", "-d", str(tmp_path / "demo"), *arguments]
+    return CliRunner().invoke(make_app(), given)
+
+
+def test_the_stack_of_the_first_part_stops_before_the_second(
+    tmp_path: Path, shown: list[str]
+) -> None:
+    assert run(tmp_path).exit_code == 0
+    assert shown == ["play", "stop", "engine", "learn in demo-learning"]
+
+
+def test_without_an_engine_the_first_part_is_shown_and_a_sentence_says_why(
+    tmp_path: Path, shown: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(*_: Any) -> None:
+        raise ConfigError("Allow the package index.")
+
+    monkeypatch.setattr("infra.local.engine.ensure_engine", absent)
+    result = run(tmp_path)
+    assert result.exit_code == 0
+    assert shown == ["play", "stop"]
+    assert "left out, since no model can be served here. Allow the package index." in result.output
+
+
+def test_figures_are_those_of_one_part(tmp_path: Path, shown: list[str]) -> None:
+    result = run(tmp_path, "--json")
+    assert isinstance(result.exception, ConfigError)
+    assert shown == []
