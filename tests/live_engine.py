@@ -43,11 +43,11 @@ class LiveEngine:
 
 
 def ask(
-    url: str, prompt: str = "hi>", tokens: int = 1, timeout_seconds: float = 60.0
+    url: str, prompt: str = "hi>", tokens: int = 1, timeout_seconds: float = 60.0, **more: Any
 ) -> tuple[str, dict[str, str]]:
     """A greedy completion, and the headers `x-headrace-…` without that."""
     body = {"model": NAME, "prompt": prompt, "max_tokens": tokens, "temperature": 0,
-            "ignore_eos": True}  # fmt: skip
+            "ignore_eos": True, **more}  # fmt: skip
     request = urllib.request.Request(  # noqa: S310 - our own server
         url + "/v1/completions", json.dumps(body).encode(), {"content-type": "application/json"}
     )

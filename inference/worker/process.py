@@ -1,5 +1,6 @@
 """The engine's process: its command line, its environment, its beginning and its end."""
 
+import getpass
 import os
 import signal
 import subprocess
@@ -97,7 +98,12 @@ class EngineCommand:
 
 
 def _compiled() -> str:
-    return str(Path(tempfile.gettempdir()) / f"torchinductor_{os.getuid()}")
+    """Where torch keeps what it has compiled for this user, unless it is told otherwise."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = f"{os.getuid()}"
+    return str(Path(tempfile.gettempdir()) / f"torchinductor_{user}")
 
 
 class EngineProcess:
