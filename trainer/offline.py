@@ -20,6 +20,7 @@ import torch
 from jinja2 import TemplateError
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.utils.logging import disable_progress_bar
 
 from schemas.errors import ConfigError
 from trainer.comparison import Scored, report
@@ -195,6 +196,7 @@ class Student:
 
     def save(self, folder: Path) -> None:
         """A checkpoint folder in bf16."""
+        disable_progress_bar()  # it would be one line of the log
         self.tokenizer.save_pretrained(folder)
         copy.deepcopy(self.policy.model).to(torch.bfloat16).save_pretrained(folder)
 
