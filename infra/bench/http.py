@@ -43,8 +43,17 @@ class Connection:
             ) from error
 
     async def _post(self, path: str, body: bytes) -> Answer:
-        if self._reader is not None and self._reader.at_eof():
-            self.close()  # the server has ended it while nothing was asked
+        kept = self._reader is not None
+        try:
+            return await self._once(path, body)
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            has_begun = isinstance(error, asyncio.IncompleteReadError) and bool(error.partial)
+            if not kept or has_begun:
+                raise
+        self.close()  # the server had ended the connection while nothing was asked
+        return await self._once(path, body)
+
+    async def _once(self, path: str, body: bytes) -> Answer:
         if self._reader is None or self._writer is None:
             self._reader, self._writer = await asyncio.open_connection(*self._where)
         head = f"POST {path} HTTP/1.1\r\n".encode() + self._head

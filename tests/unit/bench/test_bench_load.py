@@ -37,6 +37,24 @@ async def test_whole_answers_and_streams_arrive_on_one_connection(port: int) -> 
     assert whole.first_byte_at <= whole.last_byte_at
 
 
+async def test_a_connection_that_the_server_has_ended_is_opened_again() -> None:
+    num_opened = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal num_opened
+        num_opened += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        connection = Connection("127.0.0.1", server.sockets[0].getsockname()[1], {})
+        for _ in range(3):
+            assert (await connection.post("/", b"")).body == b"{}"
+        connection.close()
+    assert num_opened == 3
+
+
 async def test_each_target_gets_each_body(port: int) -> None:
     targets = [Target(name, Connection("127.0.0.1", port, {}), "/v1") for name in ("a", "b", "c")]
     samples = await in_turn(targets, [request_body("x")] * 4)
