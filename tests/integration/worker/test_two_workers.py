@@ -1,4 +1,7 @@
-"""Two worker processes under constant traffic, then one is killed with all that it has started."""
+"""Two worker processes under constant traffic, then one is killed with all that it has started.
+
+`make test` takes 15 updates, `make soak` 50. Most of the time goes to three starts of vLLM.
+"""
 
 import json
 import os
@@ -40,7 +43,6 @@ from tests.tiny_model import first_version, letter_of, next_version, write_model
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[3]
-NUM_UPDATES = 50
 READY_SECONDS = 300.0
 WAIT_SECONDS = 60.0
 
@@ -228,8 +230,9 @@ def rings(kafka: str, python: Path, folder: Path) -> Iterator[Ring]:
         publisher.close()
 
 
-def test_fifty_updates_under_traffic_and_a_kill(
-    kafka: str, engine_python: Path, tmp_path: Path
+@pytest.mark.parametrize("num_updates", [15, pytest.param(50, marks=pytest.mark.soak)])
+def test_updates_under_traffic_and_a_kill(
+    kafka: str, engine_python: Path, tmp_path: Path, num_updates: int
 ) -> None:
     with rings(kafka, engine_python, tmp_path) as ring:
         one, two = ring.workers
@@ -237,17 +240,17 @@ def test_fifty_updates_under_traffic_and_a_kill(
         ring.assign(first)
         ring.wait_until_served(first, {"one", "two"}, READY_SECONDS)
         with Traffic([one.url, two.url]) as traffic:
-            for _ in range(NUM_UPDATES):
+            for _ in range(num_updates):
                 manifest = ring.publish()
                 ring.assign(manifest)
                 ring.wait_until_served(manifest, {"one", "two"})
-            for back in (1, 20):
+            for back in (1, min(20, num_updates - 1)):
                 manifest = ring.manifests[-1 - back]
                 ring.assign(manifest)
                 ring.wait_until_served(manifest, {"one", "two"})
         assert traffic.wrong == []
         for worker in (one, two):
-            assert len({v for url, v in traffic.versions if url == worker.url}) > NUM_UPDATES / 2
+            assert len({v for url, v in traffic.versions if url == worker.url}) > num_updates / 2
 
         # One worker is killed while it follows a burst of versions.
         last = ring.manifests[-1]
