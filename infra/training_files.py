@@ -17,10 +17,12 @@ _NUM_GROUP_ROWS = 500
 _MAX_GROUP_BYTES = 16 * 1024**2
 _SQL = """
 SELECT s.tenant_id AS tenant_id, s.trajectory_id AS trajectory_id, s.step_id AS step_id,
-    s.parent_step_id AS parent_step_id, s.task_key AS task_key, s.new_messages AS new_messages,
-    s.output AS output, t.reward AS reward
+    s.parent_step_id AS parent_step_id, coalesce(t.task_key, s.task_key) AS task_key,
+    s.new_messages AS new_messages, s.output AS output, t.reward AS reward
 FROM (SELECT * FROM steps WHERE attempt_of IS NULL) AS s
-INNER JOIN (SELECT tenant_id, trajectory_id, reward FROM trajectories WHERE {where}) AS t
+INNER JOIN (
+    SELECT tenant_id, trajectory_id, task_key, reward FROM trajectories WHERE {where}
+) AS t
 USING (tenant_id, trajectory_id)
 ORDER BY tenant_id, trajectory_id, s.step_index, step_id
 """
