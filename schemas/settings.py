@@ -209,8 +209,8 @@ class RedactionSettings(Section):
     `tier` trades time for names: `regex` finds what has a form, `fast` adds names by lists,
     `accurate` adds a model (`presidio`, its name of old, means the same).
 
-    `model` is the package of the model of that tier; without it the better one that is installed
-    (docs/redaction.md).
+    `model` is the package of another model for that tier than the one of the extra
+    (docs/redaction.md compares two).
 
     `tokenizers` maps a policy to its `tokenizer.json`: tokens of calls that were redacted are then
     kept without what was redacted, else withheld (docs/redaction.md).

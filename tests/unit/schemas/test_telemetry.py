@@ -55,6 +55,12 @@ FROZEN = {
     "headrace_sink_rows": ("table",),
     "headrace_sink_insert_rows": ("table",),
     "headrace_sink_insert_seconds": ("table",),
+    "headrace_worker_version": (),
+    "headrace_worker_engines": (),
+    "headrace_worker_refusals": ("reason",),
+    "headrace_worker_stage_seconds": (),
+    "headrace_worker_pause_seconds": (),
+    "headrace_worker_apply_seconds": (),
 }
 
 
