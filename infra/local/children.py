@@ -29,13 +29,14 @@ class Probe(Protocol):
 
 @dataclass(frozen=True)
 class KafkaProbe:
-    """Ready when the broker answers a metadata request and has a controller."""
+    """Ready when the broker whose data lies in `log_dir` answers and has a controller."""
 
     port: int
+    log_dir: Path
     host: str = "127.0.0.1"
 
     async def is_ready(self, running_seconds: float) -> bool:  # noqa: ARG002  # a Probe
-        return await asyncio.to_thread(is_ready, self.host, self.port)
+        return await asyncio.to_thread(is_ready, self.host, self.port, self.log_dir)
 
 
 @dataclass(frozen=True)

@@ -156,10 +156,27 @@ def broker_command(config: KafkaConfig, java: Java, jars: KafkaJars) -> list[str
     ]
 
 
-def is_ready(host: str, port: int, timeout_seconds: float = 1.0) -> bool:
-    """True when the broker answers a metadata request and knows an active controller."""
+def is_ready(
+    host: str, port: int, log_dir: Path | None = None, timeout_seconds: float = 1.0
+) -> bool:
+    """True when the broker answers a metadata request and knows an active controller.
+
+    With `log_dir`, only for the broker whose data lies there: of two that start at once on one
+    port the first answers for both.
+    """
     metadata = request_metadata(host, port, timeout_seconds)
-    return metadata is not None and metadata.num_brokers > 0 and metadata.controller_id >= 0
+    if metadata is None or metadata.num_brokers == 0 or metadata.controller_id < 0:
+        return False
+    return log_dir is None or metadata.cluster_id == _cluster_id_in(log_dir)
+
+
+def _cluster_id_in(log_dir: Path) -> str:
+    """As Kafka wrote it there when the storage was formatted; empty before."""
+    try:
+        lines = (log_dir / "meta.properties").read_text().splitlines()
+    except FileNotFoundError:
+        return ""
+    return next((line.split("=", 1)[1] for line in lines if line.startswith("cluster.id=")), "")
 
 
 def wait_until_ready(
@@ -167,7 +184,7 @@ def wait_until_ready(
 ) -> None:
     """Return once the broker is ready. ConfigError when it ends or the time is over."""
     deadline = time.monotonic() + timeout_seconds
-    while not is_ready(_LOOPBACK, config.port):
+    while not is_ready(_LOOPBACK, config.port, config.log_dir):
         if not is_running():
             raise ConfigError("The Kafka broker ended while it started. Its log says why.")
         if time.monotonic() > deadline:

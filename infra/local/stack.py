@@ -189,7 +189,7 @@ def _kafka(data_dir: Path, ports: Ports) -> ChildSpec:
     return ChildSpec(
         name="kafka",
         command=command,
-        probe=KafkaProbe(ports.kafka),
+        probe=KafkaProbe(ports.kafka, data_dir / "kafka" / "log"),
         ports=(Port(ports.kafka, "Kafka", "--kafka-port"),),
         # The first start on a machine may fetch the jars.
         ready_within_seconds=900.0,

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from infra.local.java import find_java
 from infra.local.kafka import KafkaConfig, is_ready, prepare
 from infra.local.kafka_jars import resolve_jars
+from infra.local.kafka_wire import request_metadata
 
 pytestmark = pytest.mark.integration
 
@@ -53,6 +54,17 @@ def test_readiness_is_a_real_answer(kafka: str, unused_tcp_port: int) -> None:
     host, _, port = kafka.partition(":")
     assert is_ready(host, int(port))
     assert not is_ready(host, unused_tcp_port)
+
+
+def test_the_broker_of_another_folder_is_not_taken_for_ones_own(kafka: str, tmp_path: Path) -> None:
+    host, port = kafka.split(":")
+    assert not is_ready(host, int(port), tmp_path)
+    (tmp_path / "meta.properties").write_text("version=1\ncluster.id=another\nnode.id=1\n")
+    assert not is_ready(host, int(port), tmp_path)
+    metadata = request_metadata(host, int(port), 5.0)
+    assert metadata is not None
+    (tmp_path / "meta.properties").write_text(f"cluster.id={metadata.cluster_id}\n")
+    assert is_ready(host, int(port), tmp_path)
 
 
 def test_replication_beyond_one_broker_is_refused(kafka: str) -> None:
