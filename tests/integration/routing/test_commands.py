@@ -3,6 +3,7 @@
 import json
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -46,7 +47,7 @@ class Deployment:
     def add_worker(self, worker_id: str, refuses: int) -> None:
         [port] = free_ports(1)
         command = [sys.executable, "-m", "tests.integration.routing.double", self.kafka]
-        command += [self.prefix, worker_id, str(port), str(refuses)]
+        command += [self.prefix, worker_id, str(port), "--refuses", str(refuses)]
         self._stack.enter_context(running(command, self._folder / f"{worker_id}.log"))
 
     def run(self, *arguments: str) -> str:
@@ -77,8 +78,9 @@ def test_a_life_of_a_ring(deployment: Deployment) -> None:
     assert "No worker of this ring is there" in shown
     deployment.add_worker("a", refuses=4)
     deployment.add_worker("b", refuses=4)
-    while len(deployment.run_json("workers")["workers"]) < 2:
-        pass  # each look takes a while of its own; the workers start within seconds
+    deadline = time.monotonic() + 60
+    while len(deployment.run_json("workers")["workers"]) < 2:  # a look takes a while of its own
+        assert time.monotonic() < deadline, "the workers did not come"
 
     served = deployment.run_json("promote", "2", "--reason", "better")
     assert (served["status"], served["settled"]) == ("accepted", True)
