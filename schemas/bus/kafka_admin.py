@@ -185,10 +185,16 @@ class KafkaAdmin:
         name = self._access.physical(group)
         partitions = [RdPartition(self._access.physical(t), p, o) for (t, p), o in offsets.items()]
         request = [ConsumerGroupTopicPartitions(name, partitions)]
-        futures = self._admin.alter_consumer_group_offsets(request, request_timeout=self._seconds)
-        for partition in self._result(futures[name]).topic_partitions:
-            if partition.error is not None:
-                raise self._refusals.translate(partition.error)
+
+        def altered(seconds: float) -> Any:
+            futures = self._admin.alter_consumer_group_offsets(request, request_timeout=seconds)
+            found = futures[name].result(timeout=seconds + 1).topic_partitions
+            for partition in found:
+                if partition.error is not None:
+                    raise KafkaException(partition.error)
+            return found
+
+        self._answer(lambda: _once_coordinated(altered, self._seconds))
 
     def num_members(self, group: str) -> int:
         name = self._access.physical(group)
@@ -201,8 +207,12 @@ class KafkaAdmin:
             raise
 
     def _result(self, future: "Future[Any]", ignore: int | None = None) -> Any:
+        # the request itself ends sooner
+        return self._answer(lambda: future.result(timeout=self._seconds + 1), ignore)
+
+    def _answer(self, ask: Callable[[], Any], ignore: int | None = None) -> Any:
         try:
-            return future.result(timeout=self._seconds + 1)  # the request itself ends sooner
+            return ask()
         except FutureTimeoutError as error:
             raise TransientError("Kafka: no answer to an admin request") from error
         except KafkaException as error:

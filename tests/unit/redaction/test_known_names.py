@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from collections.abc import Callable
 
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
@@ -41,6 +42,11 @@ def test_looking_words_up_finds_what_trying_each_finds(words: list[str], text: s
     assert [(s.start, s.end) for s in names.find(text)] == by_trying_each(words, text)
 
 
+def least(seconds_for: Callable[[int], float], number: int) -> float:
+    """Of three tries: in one of them the collector may look through all of a large process."""
+    return min(seconds_for(number) for _ in range(3))
+
+
 def _seconds_for(num_customers: int) -> float:
     letters = "abcdefghijklmnop"
     name = ["".join(letters[(i >> shift) & 15] for shift in (0, 4, 8, 12)) for i in range(2**16)]
@@ -55,7 +61,9 @@ def _seconds_for(num_customers: int) -> float:
 
 
 def test_a_list_of_customers_costs_what_its_length_says() -> None:
-    assert _seconds_for(4_000) < 12 * _seconds_for(1_000), "four times the list, not its square"
+    assert least(_seconds_for, 4_000) < 12 * least(_seconds_for, 1_000), (
+        "four times the list, not its square"
+    )
 
 
 def test_a_text_of_many_addresses_costs_what_its_length_says() -> None:
@@ -65,7 +73,7 @@ def test_a_text_of_many_addresses_costs_what_its_length_says() -> None:
         assert len(resolve(spans, "x" * 20 * number)) == number
         return time.process_time() - began
 
-    assert seconds_for(40_000) < 12 * seconds_for(10_000)
+    assert least(seconds_for, 40_000) < 12 * least(seconds_for, 10_000)
 
 
 def test_text_in_deep_arrays_costs_what_its_length_says() -> None:
@@ -75,4 +83,4 @@ def test_text_in_deep_arrays_costs_what_its_length_says() -> None:
         assert sum(1 for _ in fragments(text, None)) == 20_001
         return time.process_time() - began
 
-    assert seconds_at(900) < 6 * seconds_at(2)
+    assert least(seconds_at, 900) < 6 * least(seconds_at, 2)
