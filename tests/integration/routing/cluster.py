@@ -71,6 +71,10 @@ class Cluster:
     async def until_routable(self, *expected: tuple[str, int | None]) -> None:
         await eventually(lambda: self.routable() == sorted(expected), 30)
 
+    async def until_served(self, version: int) -> None:
+        """Until a worker that may get calls has it."""
+        await eventually(lambda: version in [served for _, served in self.routable()], 30)
+
     async def propose(self, version: int, **changes: Any) -> None:
         """Publish a version's manifest and propose it."""
         made = proposal(version, proposed_at=datetime.now(UTC), **changes)

@@ -67,6 +67,7 @@ async def test_updates_under_traffic(kafka: str, tmp_path: Path, num_updates: in
         await traffic.until(4)
         for version in range(1, num_updates + 1):
             await to.propose(version)
+            await to.until_served(version)
             await traffic.until(5)
         await to.until_routable(("a", num_updates), ("b", num_updates))
         await traffic.until(20)
@@ -75,9 +76,7 @@ async def test_updates_under_traffic(kafka: str, tmp_path: Path, num_updates: in
         assert {body["worker"] for _, body, _ in answers} == {"a", "b"}
         seen = {body["made_by"] for _, body, _ in answers}
         assert {None, num_updates} <= seen
-        assert (
-            len(seen) > num_updates // 2
-        )  # some versions were passed so fast that no call met them
+        assert len(seen) > num_updates // 2  # the next one may come before a call met it
 
         recorded = {e.step_id: e for e in await to.exchanges(len(answers))}
         assert len(recorded) == len(answers)
