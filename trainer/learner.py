@@ -203,7 +203,7 @@ class Learner:
             advantage_deviation=math.sqrt(sum(a * a for a in advantages) / max(len(advantages), 1)),
             gradient_norm=norm,
             entropy=loss.entropy / max(known, 1.0),
-            length=known / max(len(batch.examples), 1),
+            length=batch.num_sampled / max(len(batch.examples), 1),
             loss=loss.value,
             needs_behaviour=self._own.objective != "supervised" and not batch.all_shown,
         )
@@ -220,6 +220,11 @@ class _Batch:
         self.prox: dict[int, torch.Tensor] = {}
         self.prox_is_known = False
         self._tokens: list[dict[str, torch.Tensor]] = []
+
+    @property
+    def num_sampled(self) -> int:
+        """Tokens that the policy sampled, also those that are left out of the loss."""
+        return sum(example.positions.size for example in self.examples)
 
     @classmethod
     def of(cls, credit: Credit, version: int, own: TrainerSettings) -> "_Batch":

@@ -2,7 +2,7 @@
 
 Each looks at figures of the step that is about to be taken. The update is left out, the batch
 counts as consumed, and the reason is logged and counted. A step that shows nothing to learn
-(`zero_variance`) is no fault; all others are.
+(`no_tokens`, `zero_variance`) is no fault; all others are.
 """
 
 import math
@@ -51,7 +51,11 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A step before it is taken. `agreement_k3` is None where nothing could be compared."""
+    """A step before it is taken. `agreement_k3` is None where nothing could be compared.
+
+    `num_tokens` are those in the loss. `length` is the mean number of tokens that were sampled,
+    also of those left out of the loss: it is to show how the policy answers.
+    """
 
     num_tokens: float
     ess: float

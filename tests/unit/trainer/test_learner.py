@@ -8,11 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from schemas.atdp.training import SequenceKind
+from schemas.atdp.training import SequenceKind, TrainedSpan
 from schemas.errors import ConfigError
 from schemas.settings import TrainerSettings
-from tests.unit.trainer.batches import VOCABULARY, load, make_model, some_examples
-from trainer.examples import Example
+from tests.unit.trainer.batches import (
+    VOCABULARY,
+    load,
+    make_model,
+    microbatch,
+    sequence,
+    some_examples,
+    with_logprobs,
+)
+from trainer.examples import Example, examples_of
 from trainer.learner import Learner, Step
 from trainer.policy import Policy, in_parts
 from trainer.sentinels import Alarm, Bounds
@@ -193,11 +201,54 @@ def test_stale_and_approximate_tokens_are_not_in_the_loss(model: Path) -> None:
     assert learner(model).learn(examples, 1).figures["num_tokens"] == sum(
         e.positions.size for e in examples
     )
-    stale = learner(model, max_version_lag=2).learn(examples, 4)
-    assert stale.alarm is Alarm.NO_TOKENS
+    late = learner(model, max_version_lag=2)
+    before = weights(late)
+    assert late.learn(examples, 4).alarm is Alarm.NO_TOKENS
+    assert all(torch.equal(before[name], value) for name, value in weights(late).items())
     marked = [replace(e, approximate=np.ones(e.positions.size, bool)) for e in examples]
     assert learner(model).learn(marked, 1).alarm is Alarm.NO_TOKENS
     assert learner(model, train_approximate=True).learn(marked, 1).figures["num_tokens"] > 0
+
+
+def long_and_short(policy: Policy, number: int) -> tuple[list[Example], list[Example]]:
+    """Answers of ten tokens, and the same cut off after the first."""
+    random = np.random.default_rng(5)
+    sequences = [
+        sequence(
+            n, random, token_ids=tuple(int(t) for t in random.integers(4, VOCABULARY, 12)),
+            trained=(TrainedSpan(first=2, end=12, version=1, step_id=f"step-{n}"),),
+        )
+        for n in range(number)
+    ]  # fmt: skip
+    batch = microbatch(with_logprobs(policy, sequences))
+    long = examples_of(batch, policy.vocabulary_size, policy.max_length)
+    parts = {name: slice(1) for name in ("positions", "behaviour", "versions", "turns")}
+    short = [
+        replace(
+            e, sample_id=f"{e.sample_id}-short", token_ids=e.token_ids[:3],
+            approximate=e.approximate[:1], **{n: getattr(e, n)[cut] for n, cut in parts.items()},
+        )
+        for e in long
+    ]  # fmt: skip
+    return long, short
+
+
+def test_answers_are_short_when_they_were_sampled_short_not_when_they_are_stale(
+    model: Path,
+) -> None:
+    one = learner(model, Bounds(warmup_steps=1), max_version_lag=2, learning_rate=1e-6)
+    long, short = long_and_short(one.policy, 12)
+    assert one.learn(long, 1).alarm is None
+    stale = [
+        replace(e, sample_id=f"{e.sample_id}-stale",
+                versions=np.where(np.arange(e.versions.size) == 0, 4, 1))
+        for e in long
+    ]  # fmt: skip
+    step = one.learn(stale, 4)
+    assert step.figures["num_tokens"] == len(stale)  # one of ten tokens of each
+    assert step.figures["length"] == 10.0
+    assert step.alarm is None
+    assert one.learn(short, 1).alarm is Alarm.LENGTH
 
 
 def test_demonstrations_are_learned_beside_rewards(model: Path) -> None:
