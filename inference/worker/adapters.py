@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 from typing import Protocol
 
-from inference.worker.update import EngineError
+from inference.worker.update import EngineError, Fault, UpdateFailedError
 from schemas.atdp.weights import ManifestKind, VersionRef
 from schemas.store import BlobStore
-from schemas.weights.adapters import fetch_adapter
+from schemas.weights.adapters import Adapter, fetch_adapter
 from schemas.weights.manifests import History, digests_in
 from schemas.weights.refusals import Refusal, RefusedError
 
@@ -41,7 +41,8 @@ class Adapters:
     def bring(self, target: VersionRef, history: History) -> str | None:
         """Load and prove the adapter of a version; its name, None for a version without one.
 
-        Nobody is answered with it yet. RefusedError leaves the engine as it was.
+        Nobody is answered with it yet. RefusedError and UpdateFailedError leave the engine as it
+        was.
         """
         manifest = history.versions.get(target.version)
         if manifest is None or manifest.kind is not ManifestKind.ADAPTER:
@@ -51,9 +52,16 @@ class Adapters:
             self._drop_all({self._served, target.root})
             # Nobody shall guess it: until it is served, its answers would carry another's label.
             name = secrets.token_hex(16)
-            self._load(name, adapter.write(self._folder / name), digests)
+            self._load(name, self._written(name, adapter), digests)
             self._loaded[target.root] = name
         return self._loaded[target.root]
+
+    def _written(self, name: str, adapter: Adapter) -> Path:
+        try:
+            return adapter.write(self._folder / name)
+        except OSError:
+            shutil.rmtree(self._folder / name, ignore_errors=True)
+            raise UpdateFailedError(Fault.NO_ROOM) from None
 
     def _load(self, name: str, folder: Path, digests: dict[str, bytes]) -> None:
         try:

@@ -36,7 +36,7 @@ class Fault(StrEnum):
     ENGINE_FAILED = "engine_failed"
     ENGINE_DIFFERS = "engine_differs"
     ENGINE_BUSY = "engine_busy"
-    #: The disk refused the patch file. Nothing was asked of the engine.
+    #: The disk refused the patch file or an adapter's. Nothing was asked of the engine.
     NO_ROOM = "no_room"
 
 

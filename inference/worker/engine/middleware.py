@@ -190,7 +190,7 @@ class LabelMiddleware:
             case "adapter":
                 await _answer(send, 200, {"number": self._adapters.take(scope, body["name"])})
             case "forget":
-                self._adapters.forget(body["name"])
+                self._adapters.forget(scope, body["name"])
                 await _answer(send, 200, {})
             case "state":
                 await _answer(send, 200, self._state())

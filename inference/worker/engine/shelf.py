@@ -24,9 +24,12 @@ class Shelf:
         self._requests[name] = _models(scope).lora_requests.pop(name)
         return int(self._requests[name].lora_int_id)
 
-    def forget(self, name: str) -> None:
-        """Forget one. The engine itself drops the oldest ones when it needs the room."""
+    def forget(self, scope: MutableMapping[str, Any], name: str) -> None:
+        """Forget one, taken or not. The engine itself drops the oldest ones when it needs room."""
         self._requests.pop(name, None)
+        models = _models(scope)
+        if models is not None:
+            models.lora_requests.pop(name, None)
 
     def answer_with(self, scope: MutableMapping[str, Any], name: str | None) -> None:
         """Let requests for the served model be answered with this one, or with the bare weights."""

@@ -121,6 +121,21 @@ def test_a_blob_that_is_gone_is_refused_and_nothing_moves(scene: AdapterScene) -
     scene.require(scene.first)
 
 
+def test_a_full_disk_is_waited_for(scene: AdapterScene) -> None:
+    scene.apply(scene.first)
+    folder = scene.folder / "adapters"
+    folder.write_text("")  # no folder can be made there
+    scene.stage.assign(scene.two.version, scene.two.root)
+    for _ in range(3):
+        scene.stage.turn()
+    assert len(scene.stage.acks()) == 1, "nobody was told of a refusal"
+    scene.require_serving(scene.first)
+    folder.unlink()
+    scene.now += 2.0
+    scene.stage.turn()
+    scene.require(scene.two)
+
+
 def test_an_engine_error_in_the_middle_brings_the_old_adapter_back(scene: AdapterScene) -> None:
     scene.apply(scene.one)
     scene.engine.fail_after, scene.engine.num_failures = 2, 1
@@ -180,13 +195,25 @@ def test_a_loaded_adapter_has_no_name_of_its_own_and_answers_under_the_served_on
         shelf.answer_with(scope, "y")
     shelf.answer_with(scope, None)
     assert models.lora_requests == {}
-    shelf.forget("x")
-    shelf.forget("x")
+    for _ in range(2):
+        shelf.forget(scope, "x")
     with pytest.raises(KeyError):
         shelf.answer_with(scope, "x")
 
 
+def test_what_was_loaded_and_not_taken_is_forgotten_by_vllm_too() -> None:
+    """The answer to a load may be lost: under its own name its answers would carry another's label."""
+    models = SimpleNamespace(
+        lora_requests={"x": Request("x"), "main": Request("main")},
+        base_model_paths=[SimpleNamespace(name="main")],
+    )
+    scope = {"app": SimpleNamespace(state=SimpleNamespace(openai_serving_models=models))}
+    Shelf().forget(scope, "x")
+    assert models.lora_requests == {"main": Request("main")}
+
+
 def test_another_server_than_vllm_s_has_no_adapters() -> None:
     Shelf().answer_with({}, None)
+    Shelf().forget({}, "x")
     with pytest.raises(RuntimeError):
         Shelf().answer_with({}, "x")
