@@ -37,7 +37,7 @@ def load_root_secret(path: Path) -> bytes:
             "or set HEADRACE_SECRET_FILE to the file that the other services use."
         ) from error
     if len(secret) < ROOT_BYTES:
-        raise ConfigError(f"The root secret in {path} is shorter than {ROOT_BYTES} bytes.")
+        raise ConfigError(_too_short(f"The root secret in {path}"))
     return secret
 
 
@@ -53,8 +53,16 @@ def load_weights_key(path: Path | None) -> bytes | None:
             f"`head -c {ROOT_BYTES} /dev/urandom`; all processes of a deployment read the same."
         ) from error
     if len(key) < ROOT_BYTES:
-        raise ConfigError(f"weights_key_file {path} is shorter than {ROOT_BYTES} bytes.")
+        raise ConfigError(_too_short(f"weights_key_file {path}"))
     return key
+
+
+def _too_short(what: str) -> str:
+    return (
+        f"{what} is shorter than {ROOT_BYTES} bytes. Copy it anew from where the other services "
+        "have it. Where nothing was made with it yet (a first start that was killed leaves an "
+        "empty file), remove it and run `headrace up` again."
+    )
 
 
 def tenant_key(root: bytes, tenant_id: str, purpose: str) -> bytes:
