@@ -37,10 +37,10 @@ def hold_port(host: str, port: int) -> socket.socket:
 
     ConfigError where somebody listens there: with SO_REUSEPORT the system would not tell.
     """
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
     try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
@@ -81,7 +81,7 @@ class Fleet:
         self._exit_code = 0
 
     async def run(self) -> int:
-        """The exit code: 2 where a process cannot start as configured."""
+        """The exit code: 2 where the processes cannot start as configured."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stopping.set)
@@ -97,16 +97,18 @@ class Fleet:
         return self._exit_code
 
     async def _keep(self, number: int) -> None:
-        num_failures = 0
+        num_failures, is_first = 0, True
         while not self._stopping.is_set():
             started_at = time.monotonic()
             exit_code = await self._run_once(number)
             if self._stopping.is_set():
                 return
-            if exit_code == EXIT_CONFIG:
+            if exit_code == EXIT_CONFIG and is_first:
                 self._exit_code = EXIT_CONFIG
                 self._stopping.set()
                 return
+            # From here on a file that is being edited, or a full disk, ends no other process.
+            is_first = False
             if time.monotonic() - started_at > _HEALTHY_SECONDS:
                 num_failures = 0
             pause = min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**num_failures)

@@ -255,6 +255,28 @@ async def test_a_fleet_that_cannot_be_configured_ends_with_2() -> None:
     assert await asyncio.wait_for(fleet.run(), 30) == 2
 
 
+async def test_a_process_that_cannot_start_again_ends_no_other(tmp_path: Path) -> None:
+    """Its settings are being edited, perhaps, or the disk is full: the others go on."""
+    starts = tmp_path / "starts"
+    dies = f"""if True:
+        import pathlib
+        starts = pathlib.Path({str(starts)!r})
+        starts.write_text(f"{{starts.read_text() if starts.exists() else ''}}x")
+        raise SystemExit(1 if starts.read_text() == "x" else 2)"""
+    goes_on = "import signal; signal.pause()"
+    fleet = Fleet(2, 1, 5.0, lambda number: [sys.executable, "-c", (dies, goes_on)[number]])
+    running = asyncio.create_task(fleet.run())
+    await eventually(lambda: starts.exists() and len(starts.read_text()) == 3, 30)
+    assert not running.done(), "it was started once more after it ended with 2"
+    signal.raise_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(running, 30) == 0
+
+
+def test_a_host_that_has_no_address_is_a_wrong_setting() -> None:
+    with pytest.raises(ConfigError, match="cannot listen"):
+        hold_port("256.256.256.256", 0)
+
+
 def test_a_port_that_others_listen_on_is_refused() -> None:
     with (
         socket.create_server(("127.0.0.1", 0), reuse_port=True) as other,
