@@ -73,35 +73,43 @@ class Deployment:
             assert same(found.tensors, model(self.folder, version))
 
 
-@pytest.fixture
-def deployment(kafka: str, tmp_path: Path) -> Deployment:
-    made = Deployment(
-        kafka, f"w{uuid.uuid4().hex[:8]}.", (tmp_path / "blobs").as_uri(), tmp_path / "models"
-    )
-    made.folder.mkdir()
+def fresh(servers: str, folder: Path) -> Deployment:
+    """Topics and a folder that nobody has written to."""
+    name = f"w{uuid.uuid4().hex[:8]}."
+    made = Deployment(servers, name, (folder / name / "blobs").as_uri(), folder / name / "models")
+    made.folder.mkdir(parents=True)
     wanted = (topics.WEIGHTS_CHUNKS, topics.WEIGHTS_VERSIONS)
     made.bus.admin().create_topics([topics.topic(name) for name in wanted], 1, 1)
     return made
 
 
-def kill(deployment: Deployment, steps: dict[int, list[int]]) -> None:
-    """Publish two versions; each dies at those steps, one after the other, before it gets through.
+@pytest.fixture
+def deployment(kafka: str, tmp_path: Path) -> Deployment:
+    return fresh(kafka, tmp_path)
+
+
+def kill(deployment: Deployment, version: int, step: int) -> int:
+    """Publish what comes before the version, and die at that step of it. The versions there are
+    then, all of them whole; and the next publisher gets through.
 
     The first is a snapshot, the second a delta and, since these models' deltas are large, a
     snapshot beside it.
     """
     numbers = np.random.default_rng(2026)
     tensors = random_model(numbers, SHAPES)
-    for version in (1, 2):
-        deployment.shall_be(version, tensors)
-        for step in steps[version]:
-            done = newest(deployment) == version
-            died = deployment.child(version, step)
-            assert died.returncode == (0 if done else -signal.SIGKILL), died.stderr
-            deployment.require_whole(newest(deployment))
-        publish(deployment.bus, deployment.blobs, deployment.folder, version)
-        deployment.require_whole(version)
+    for earlier in range(1, version):
+        deployment.shall_be(earlier, tensors)
+        publish(deployment.bus, deployment.blobs, deployment.folder, earlier)
         tensors = stepped(numbers, tensors, 0.3)
+    deployment.shall_be(version, tensors)
+    died = deployment.child(version, step)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    left = newest(deployment)
+    assert left in {version - 1, version}
+    deployment.require_whole(left)
+    publish(deployment.bus, deployment.blobs, deployment.folder, version)
+    deployment.require_whole(version)
+    return left
 
 
 def newest(deployment: Deployment) -> int:
@@ -109,19 +117,30 @@ def newest(deployment: Deployment) -> int:
     return 0 if found is None else found.version
 
 
-def test_a_publisher_killed_at_any_step_leaves_whole_versions(deployment: Deployment) -> None:
-    """Some steps, by a seed; always the one at which the manifest waits for its commit."""
-    rng = random.Random(2026)
-    steps = {
-        version: sorted({*rng.sample(range(NUM_STEPS[version]), NUM_KILLS), UNCOMMITTED[version]})
-        for version in (1, 2)
+@pytest.mark.parametrize("version", NUM_STEPS)
+def test_a_publisher_killed_at_any_step_leaves_whole_versions(
+    kafka: str, tmp_path: Path, version: int
+) -> None:
+    """Some steps, by a seed; always the one at which the manifest waits for its commit, and the
+    last one."""
+    last = NUM_STEPS[version] - 1
+    sampled = random.Random(2026).sample(range(last), NUM_KILLS)
+    left = {
+        step: kill(fresh(kafka, tmp_path), version, step)
+        for step in sorted({*sampled, UNCOMMITTED[version], last})
     }
-    kill(deployment, steps)
+    assert left[UNCOMMITTED[version]] == version - 1
+    assert left[last] == version
 
 
 @pytest.mark.soak
-def test_a_publisher_killed_at_every_step_leaves_whole_versions(deployment: Deployment) -> None:
-    kill(deployment, {version: list(range(num)) for version, num in NUM_STEPS.items()})
+@pytest.mark.parametrize("version", NUM_STEPS)
+def test_a_publisher_killed_at_every_step_leaves_whole_versions(
+    kafka: str, tmp_path: Path, version: int
+) -> None:
+    left = [kill(fresh(kafka, tmp_path), version, step) for step in range(NUM_STEPS[version])]
+    assert left == sorted(left), "once it is committed it stays"
+    assert set(left) == {version - 1, version}
 
 
 def test_the_steps_are_what_a_publisher_does(deployment: Deployment) -> None:

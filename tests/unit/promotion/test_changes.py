@@ -46,13 +46,20 @@ def test_an_accepted_proposal_becomes_the_whole_assignment(world: World) -> None
     assert answer.proposal_id == ring.decision_id
 
 
-@pytest.mark.parametrize("is_restarted", [False, True])
-def test_two_rings_may_be_offered_one_version_at_once(world: World, *, is_restarted: bool) -> None:
-    """Nobody decides between the two; the second one must not hide the first."""
+@pytest.mark.parametrize("killed_after", [None, 0, 1, 2])
+def test_two_rings_may_be_offered_one_version_at_once(
+    world: World, killed_after: int | None
+) -> None:
+    """Nobody decides between the two; the second one must not hide the first, also where the
+    process dies before, between or after the two decisions."""
+    num_before = len(world.written)
     world.add(proposal(2, proposed_at=at(1)), proposal(2, proposed_at=at(2), ring="other"))
-    if is_restarted:  # all that is left is what compaction keeps
+    if killed_after is not None:  # all that is left is what compaction keeps
+        for _ in range(killed_after):
+            world.step()
         world.restart()
     world.settle()
+    assert len(world.written) == num_before + 2, "each is decided once"
     for ring in (RING, "other"):
         assert world.state.rings[POLICY, ring].stable == ref(2)
         assert world.answer(2, ring).status is ProposalStatus.ACCEPTED

@@ -56,7 +56,7 @@ def test_the_key_of_weights_is_optional_but_never_half_there(tmp_path: Path) -> 
         load_weights_key(path)
     for half in (b"", b"short"):
         path.write_bytes(half)
-        with pytest.raises(ConfigError, match="shorter than 32 bytes.*remove it and run"):
+        with pytest.raises(ConfigError, match=r"shorter than 32 bytes.*remove it and run"):
             load_weights_key(path)
     path.unlink()
     create_root_secret(path)

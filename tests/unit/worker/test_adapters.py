@@ -202,7 +202,7 @@ def test_a_loaded_adapter_has_no_name_of_its_own_and_answers_under_the_served_on
 
 
 def test_what_was_loaded_and_not_taken_is_forgotten_by_vllm_too() -> None:
-    """The answer to a load may be lost: under its own name its answers would carry another's label."""
+    """The answer to a load may be lost, and its own name would bypass the label."""
     models = SimpleNamespace(
         lora_requests={"x": Request("x"), "main": Request("main")},
         base_model_paths=[SimpleNamespace(name="main")],
