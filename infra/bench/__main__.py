@@ -4,7 +4,6 @@
 """
 
 import argparse
-import signal
 import sys
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from infra.bench.machine import Machine, load_average, this_machine
 from infra.bench.page import Run, machine_markdown, markdown, text, with_parts
 from infra.bench.redaction import speed
 from infra.bench.stack import PROCESSORS, gateway_keys, running
+from infra.local.signals import leaving_on_sigterm
 from schemas.errors import HeadraceError
 
 #: What can be measured, in the order in which it is.
@@ -56,17 +56,17 @@ def main(arguments: list[str]) -> int:
     if unknown:
         parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(NAMES)}")
     command = " ".join(["python -m infra.bench", *arguments])
-    # A stack outlives who started it; a benchmark that is told to end takes its stack along.
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
     scale = QUICK if given.quick else LONG
     failures = 0
     _say(machine_markdown(this_machine()))
-    for part in _parts(given.names or NAMES, scale):
-        try:
-            _measure(part, command, given.write)
-        except HeadraceError as error:  # the others can still be measured
-            sys.stderr.write(f"Not measured: {error}\n")
-            failures += 1
+    # A stack outlives who started it; a benchmark that is told to end takes its stack along.
+    with leaving_on_sigterm():
+        for part in _parts(given.names or NAMES, scale):
+            try:
+                _measure(part, command, given.write)
+            except HeadraceError as error:  # the others can still be measured
+                sys.stderr.write(f"Not measured: {error}\n")
+                failures += 1
     return 1 if failures else 0
 
 

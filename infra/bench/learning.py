@@ -5,11 +5,8 @@ kept in a folder, so that an interrupted run goes on where it was; `--fresh` beg
 """
 
 import argparse
-import contextlib
 import json
 import math
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,6 +19,8 @@ from typing import Any
 from infra.bench.machine import load_average, this_machine
 from infra.bench.page import Run, circumstances, machine_markdown, with_parts
 from infra.demo.learning.figures import paired_gain
+from infra.local.processes import stop_process
+from infra.local.signals import leaving_on_sigterm
 from schemas.errors import HeadraceError, TransientError
 
 #: Two-sided 95 % of Student's t by degrees of freedom; that of 9 for more, which is wider.
@@ -142,10 +141,10 @@ def main(arguments: Sequence[str]) -> int:
     except ValueError:
         parser.error("--seeds takes numbers with commas between, such as 1,2,3")
     command = " ".join(["python -m infra.bench learning", *arguments])
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
     load, at = load_average(), f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
     try:
-        pairs = [_pair(given.kept, seed, given.tasks, fresh=given.fresh) for seed in seeds]
+        with leaving_on_sigterm():
+            pairs = [_pair(given.kept, seed, given.tasks, fresh=given.fresh) for seed in seeds]
         machine = this_machine()
         run = Run(machine, at, load, load_average(), command)
         found = f"{machine_markdown(machine)}\n{table(pairs)}\n\n{circumstances(run)}\n"
@@ -185,14 +184,13 @@ def _played(data_dir: Path, seed: int, num_tasks: int, extra: Sequence[str]) -> 
     """The demo's line. TransientError when it failed."""
     arguments = ["--learn", "--json", "--seed", str(seed), "--tasks", str(num_tasks), *extra]
     command = [sys.executable, "-m", "infra.cli.main", "demo", "-d", str(data_dir), *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ, text=True) as process:
+    # In a session of its own: it is told to end once, by us, and takes its stack along.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
         try:
             out, _ = process.communicate()
-        except BaseException:  # the demo takes its stack along when it is told to end
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_STOP_SECONDS)
-            raise
-    if process.returncode != 0 or not out.strip():
+        finally:
+            stop_process(process, _STOP_SECONDS)
+    lines = out.decode().splitlines()
+    if process.returncode != 0 or not lines:
         raise TransientError(f"The demo of seed {seed} failed; what it said stands above.")
-    return out.strip().splitlines()[-1] + "\n"
+    return lines[-1] + "\n"

@@ -5,11 +5,12 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from infra.cli.options import AsJson
+from infra.local.signals import ended_once
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,6 +19,17 @@ if TYPE_CHECKING:
     from infra.demo.conversations import Conversation
 
 DEFAULT_DATA_DIR = Path(".headrace") / "demo"
+
+Weights = Annotated[
+    bool, typer.Option("--weights", help="Show versions of a live model's weights instead.")
+]
+Learn = Annotated[bool, typer.Option("--learn", help="Let the model learn from rewards instead.")]
+ThenLearn = Annotated[
+    bool, typer.Option("--then-learn", help="Stop the stack, then go on as with --learn.")
+]
+NoUpdates = Annotated[
+    bool, typer.Option("--no-updates", help="With --learn: the same without a trainer.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -35,21 +47,13 @@ def demo(
     as_json: AsJson = False,
     concurrency: Annotated[int, typer.Option(min=1, help="Conversations at a time.")] = 20,
     seed: Annotated[int, typer.Option(help="Seed of the demo's own conversations.")] = 1,
-    weights: Annotated[
-        bool, typer.Option("--weights", help="Show versions of a live model's weights instead.")
-    ] = False,
+    weights: Weights = False,
     model: Annotated[
         str | None, typer.Option(help="With --weights: folder, GGUF file or hub name.")
     ] = None,
-    learn: Annotated[
-        bool, typer.Option("--learn", help="Let the model learn from rewards instead.")
-    ] = False,
-    then_learn: Annotated[
-        bool, typer.Option("--then-learn", help="Stop the stack, then go on as with --learn.")
-    ] = False,
-    no_updates: Annotated[
-        bool, typer.Option("--no-updates", help="With --learn: the same without a trainer.")
-    ] = False,
+    learn: Learn = False,
+    then_learn: ThenLearn = False,
+    no_updates: NoUpdates = False,
     tasks: Annotated[int, typer.Option(min=500, help="With --learn: tasks at most.")] = 6_400,
     data_dir: Annotated[
         Path, typer.Option("--data-dir", "-d", help="Folder of the demo; it is emptied first.")
@@ -74,23 +78,21 @@ def demo(
     """
     from rich.console import Console
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt_once)
-    keep = not (ephemeral or as_json)
-    console = Console(stderr=as_json, highlight=False)
-    if weights:
-        _weights(console, data_dir.absolute(), model, keep=keep, as_json=as_json)
-        return
-    if learn:
-        _learn(console, data_dir.absolute(), seed, tasks, updates=not no_updates, keep=keep,
-               as_json=as_json)  # fmt: skip
-        return
-    if model is not None:
+    if model is not None and not weights:
         raise ConfigError("--model says whose weights to show. Add --weights.")
-    if then_learn:
-        _tour(console, data_dir.absolute(), seed, tasks, concurrency, as_json=as_json)
-        return
-    _play(console, data_dir.absolute(), trajectories, seed, concurrency, keep=keep, as_json=as_json)
+    keep, folder = not (ephemeral or as_json), data_dir.absolute()
+    console = Console(stderr=as_json, highlight=False)
+    with ended_once([signal.SIGINT, signal.SIGTERM], _interrupt):  # and the stack with it
+        if weights:
+            _weights(console, folder, model, keep=keep, as_json=as_json)
+        elif learn:
+            _learn(console, folder, seed, tasks, updates=not no_updates, keep=keep,
+                   as_json=as_json)  # fmt: skip
+        elif then_learn:
+            _tour(console, folder, trajectories, seed, tasks, concurrency, keep=keep,
+                  as_json=as_json)  # fmt: skip
+        else:
+            _play(console, folder, trajectories, seed, concurrency, keep=keep, as_json=as_json)
 
 
 def _play(
@@ -133,8 +135,9 @@ def _play(
 
 
 def _tour(
-    console: "Console", data_dir: Path, seed: int, tasks: int, concurrency: int, *, as_json: bool
-) -> None:
+    console: "Console", data_dir: Path, trajectories: Path | None, seed: int, tasks: int,
+    concurrency: int, *, keep: bool, as_json: bool,
+) -> None:  # fmt: skip
     """The data path, then learning. Where there can be no engine, the first part was all."""
     from infra.local.engine import ensure_engine
     from infra.local.launch import shut_down
@@ -143,7 +146,7 @@ def _tour(
     if as_json:
         raise ConfigError("--json prints the figures of one part: use it without --then-learn.")
     configured = load_settings().worker.python
-    _play(console, data_dir, None, seed, concurrency, keep=True, as_json=False)
+    _play(console, data_dir, trajectories, seed, concurrency, keep=True, as_json=False)
     shut_down(data_dir)
     console.print(
         f"That stack is stopped now; its data stays in {data_dir}. `make demo-data` plays this "
@@ -159,7 +162,7 @@ def _tour(
                       style="yellow", markup=False, soft_wrap=True)  # fmt: skip
         return
     learning_dir = data_dir.with_name(f"{data_dir.name}-learning")
-    _learn(console, learning_dir, seed, tasks, updates=True, keep=True, as_json=False)
+    _learn(console, learning_dir, seed, tasks, updates=True, keep=keep, as_json=False)
 
 
 def _weights(
@@ -216,11 +219,7 @@ def _learn(
         raise typer.Exit(1)
 
 
-def _interrupt_once(_number: int, _frame: object) -> None:
-    """End the demo, and the stack with it. A second signal must not break off the ending: kill and
-    `timeout` send several, and people press Ctrl-C twice."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+def _interrupt(_number: int) -> NoReturn:
     raise KeyboardInterrupt
 
 

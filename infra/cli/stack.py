@@ -4,7 +4,7 @@ import asyncio
 import time
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,18 +32,16 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
+def _port(default: str) -> Any:
+    return typer.Option(min=1, max=65_535, help=f"Default: {default}.")
+
+
 def up(
     data_dir: DataDir = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return once all is ready.")] = False,
-    kafka_port: Annotated[
-        int | None, typer.Option(min=1, max=65_535, help="Default: 9092.")
-    ] = None,
-    clickhouse_port: Annotated[
-        int | None, typer.Option(min=1, max=65_535, help="Default: setting clickhouse.port.")
-    ] = None,
-    gateway_port: Annotated[
-        int | None, typer.Option(min=1, max=65_535, help="Default: setting gateway.port.")
-    ] = None,
+    kafka_port: Annotated[int | None, _port("9092")] = None,
+    clickhouse_port: Annotated[int | None, _port("setting clickhouse.port")] = None,
+    gateway_port: Annotated[int | None, _port("setting gateway.port")] = None,
     extras: Annotated[
         list[Extra] | None,
         typer.Option("--with", help="Serve a model on this machine; learning: and train it."),
@@ -55,9 +53,7 @@ def up(
             "SmolLM2-135M-Instruct."
         ),
     ] = None,
-    worker_port: Annotated[
-        int | None, typer.Option(min=1, max=65_535, help="Default: setting worker.port.")
-    ] = None,
+    worker_port: Annotated[int | None, _port("setting worker.port")] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(help="Start only this process; several times for several."),

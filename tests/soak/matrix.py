@@ -7,11 +7,11 @@ appends one JSON line to the results file. `--publish` writes docs/reliability.m
 import argparse
 import json
 import shutil
-import signal
 import sys
 import tempfile
 from pathlib import Path
 
+from infra.local.signals import leaving_on_sigterm
 from tests.soak.report import publish
 from tests.soak.trial import Order, run_trial
 
@@ -32,9 +32,17 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=Path(".soak/crash-matrix.jsonl"))
     parser.add_argument("--publish", type=Path, help="write the page, here docs/reliability.md")
     given = parser.parse_args()
-    # the stack runs in a session of its own: it is ended on the way out, so there must be one
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     given.results.parent.mkdir(parents=True, exist_ok=True)
+    # the stack runs in a session of its own: it is ended on the way out, so there must be one
+    with leaving_on_sigterm():
+        all_right = _run_all(given)
+    if given.publish is not None:
+        publish(given.results, given.publish)
+    return 0 if all_right else 1
+
+
+def _run_all(given: argparse.Namespace) -> bool:
+    """Whether every run was right."""
     all_right = True
     for seed in (int(text) for text in given.seeds.split(",")):
         order = Order(
@@ -52,9 +60,7 @@ def main() -> int:
             shutil.rmtree(folder)
         else:
             _say(f"what the run left is in {folder}")
-    if given.publish is not None:
-        publish(given.results, given.publish)
-    return 0 if all_right else 1
+    return all_right
 
 
 if __name__ == "__main__":

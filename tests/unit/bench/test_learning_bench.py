@@ -1,6 +1,7 @@
 """What the learning benchmark makes of the lines of its runs."""
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +61,23 @@ def test_what_has_ended_is_not_played_again(
     assert page.read_text().count("+0.350") >= 2
     assert "after" in page.read_text()
     assert "--seeds 1,2" in capsys.readouterr().out
+
+
+def test_a_benchmark_that_is_told_to_end_ends_its_demo_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The demo here tells its parent to end, then waits until it is told itself."""
+    demo = tmp_path / "python"
+    demo.write_text(
+        "#!/bin/sh\n"
+        "trap 'touch \"$0.told\"; exit 0' TERM\n"
+        "kill -TERM $PPID\n"
+        "while true; do sleep 0.05; done\n"
+    )
+    demo.chmod(0o700)
+    monkeypatch.setattr("sys.executable", str(demo))
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        main(["--seeds", "1", "--kept", str(tmp_path / "kept")])
+    assert (tmp_path / "python.told").is_file()
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -1,5 +1,6 @@
 """`headrace demo --then-learn`: the data path, then learning, where a model can be served."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,13 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def learn(_console: Any, data_dir: Path, *_: Any, updates: bool, keep: bool, as_json: bool
               ) -> None:  # fmt: skip
         assert updates
-        assert keep
         assert not as_json
-        done.append(f"learn in {data_dir.name}")
+        done.append(f"learn in {data_dir.name}" + ("" if keep else ", and stop"))
 
     monkeypatch.setattr(command, "_play", note("play"))
     monkeypatch.setattr(command, "_learn", learn)
     monkeypatch.setattr("infra.local.launch.shut_down", note("stop"))
     monkeypatch.setattr("infra.local.engine.ensure_engine", note("engine"))
-    monkeypatch.setattr("signal.signal", lambda *_: None)
     return done
 
 
@@ -44,6 +43,18 @@ def test_the_stack_of_the_first_part_stops_before_the_second(
 ) -> None:
     assert run(tmp_path).exit_code == 0
     assert shown == ["play", "stop", "engine", "learn in demo-learning"]
+
+
+def test_an_ephemeral_demo_leaves_no_stack(tmp_path: Path, shown: list[str]) -> None:
+    assert run(tmp_path, "--ephemeral").exit_code == 0
+    assert shown == ["play", "stop", "engine", "learn in demo-learning, and stop"]
+
+
+def test_signals_mean_afterwards_what_they_meant_before(tmp_path: Path, shown: list[str]) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert run(tmp_path).exit_code == 0
+    assert shown
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_without_an_engine_the_first_part_is_shown_and_a_sentence_says_why(
