@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -119,7 +120,8 @@ def main() -> int:
     final.parent.mkdir(parents=True, exist_ok=True)
     # Not moved afterwards: the scripts of an environment name its place.
     made = Path(tempfile.mkdtemp(prefix="agents-", dir=final.parent))
-    try:
+    with ExitStack() as undo:
+        undo.callback(shutil.rmtree, made, ignore_errors=True)
         npm = shutil.which("npm") or "npm"
         subprocess.run([npm, "install", "--no-audit", "--no-fund", "--prefix", made / "node",
                         *NODE], check=True)  # fmt: skip
@@ -134,9 +136,7 @@ def main() -> int:
                     sys.stderr.write(done.stderr)
                     return 1
         final.symlink_to(made.name)
-    except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
-        raise
+        undo.pop_all()
     sys.stdout.write(f"{final}\n")
     return 0
 
