@@ -14,10 +14,10 @@ _HOP_BY_HOP = frozenset({
 #: Set by our own HTTP client: the upstream's host, the length of the same bytes; a body that was
 #: already read needs no permission to be sent.
 _SET_BY_CLIENT = frozenset({"host", "content-length", "expect"})
-_CREDENTIALS = frozenset({"authorization", "x-api-key"})
-_SECRET = _CREDENTIALS | {
-    "api-key", "cookie", "set-cookie", "proxy-authorization", "x-goog-api-key", f"{OURS}key",
-}  # fmt: skip
+_SECRET = frozenset({
+    "authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie", "set-cookie",
+    "proxy-authorization", f"{OURS}key",
+})  # fmt: skip
 
 
 def _named_by_connection(pairs: Iterable[tuple[str, str]]) -> set[str]:
@@ -29,9 +29,7 @@ def for_upstream(pairs: Pairs, api_key: str | None, *, passes_credential: bool =
     """The client's headers as the upstream gets them; its own credential put in if configured,
     else the client's, unless that does not pass."""
     dropped = _HOP_BY_HOP | _SET_BY_CLIENT | _named_by_connection(pairs)
-    if api_key is not None:
-        dropped |= _CREDENTIALS
-    elif not passes_credential:
+    if api_key is not None or not passes_credential:
         dropped |= _SECRET
     kept = [(n, v) for n, v in pairs if n.lower() not in dropped and not _is_ours(n)]
     if api_key is not None:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -37,6 +37,10 @@ class Place:
     weight: float = 1.0
     rank: int = 0
 
+    def takes(self, model: str) -> bool:
+        """Whether a pattern names this model."""
+        return any(fnmatch.fnmatchcase(model, pattern) for pattern in self.models)
+
     def target(self, path: str, query: str) -> URL:
         """The URL of a path; nothing of it re-encoded."""
         query = f"?{query}" if query else ""
@@ -46,11 +50,20 @@ class Place:
         """The client's headers as this upstream gets them."""
         return headers.for_upstream(pairs, self.api_key, passes_credential=self.passes_credential)
 
+    @property
+    def sends_clients_own(self) -> bool:
+        """Whether the client's credential goes here."""
+        return self.api_key is None and self.passes_credential
+
+    @property
+    def host(self) -> URL:
+        """Scheme, host and port."""
+        return URL(self.base).origin()
+
     def may_follow(self, first: "Place") -> bool:
         """Whether a call may go here after `first`: no client's credential goes to another host
         than the one that its call was meant for."""
-        sends_clients_own = self.api_key is None and self.passes_credential
-        return not sends_clients_own or URL(self.base).origin() == URL(first.base).origin()
+        return not self.sends_clients_own or self.host == first.host
 
     def renamed(self, body: bytes) -> bytes:
         """The body with this upstream's name of the model, all else as it was. RefusedError 400."""
@@ -82,6 +95,12 @@ class Places:
             )
             for name, one in settings.upstreams.items()
         )  # fmt: skip
+        hosts = {place.host for place in self._named if place.sends_clients_own}
+        #: For a call without a model. Nobody said which of several hosts its credential is for.
+        self._of_any_model = (
+            self._named if len(hosts) <= 1
+            else tuple(replace(place, passes_credential=False) for place in self._named)
+        )  # fmt: skip
         #: Takes what no pattern names: `upstream`, also as the form of a ring's workers.
         self.default = Place(
             _DEFAULT, base_of(default.url), _key_of(default, "upstream"),
@@ -112,7 +131,10 @@ class Places:
         if not self._named:
             return [] if self.has_ring else [self.default]
         model = model_of(body)
-        found = [p for p in self._named if _takes(p, model)]
+        found = (
+            list(self._of_any_model) if model is None
+            else [p for p in self._named if p.takes(model)]
+        )  # fmt: skip
         if found:
             found.sort(key=lambda place: (place.rank, -_score(place, call)))
             return [found[0], *(p for p in found[1:] if p.may_follow(found[0]))]
@@ -125,11 +147,6 @@ class Places:
             "No upstream takes this model. Use a model that gateway.upstreams names, or add its "
             "pattern there.",
         )  # fmt: skip
-
-
-def _takes(place: Place, model: str | None) -> bool:
-    """A call without a model, as for the list of models, is any upstream's."""
-    return model is None or any(fnmatch.fnmatchcase(model, pattern) for pattern in place.models)
 
 
 def _score(place: Place, call: bytes) -> float:

@@ -143,6 +143,8 @@ rank = 1
   `gateway.breaker_seconds`, then tried with one call.
 - A client's credential goes to the host that its call was meant for. An upstream on another host
   is tried next only if it has a key of its own, or `credential = "none"`.
+- A call that names no model, as for the list of models, goes to any of them. Where clients' own
+  credentials would go to more than one host, it goes without.
 - Calls go to the configured addresses only. A redirect is the client's to follow.
 - A model that no pattern names goes to `gateway.ring` or to `gateway.upstream`, where one is set,
   and else is answered 404.

@@ -153,6 +153,23 @@ async def test_a_clients_credential_goes_to_no_other_host(tmp_path: Path) -> Non
     assert len(found["spare"].seen) == 0
 
 
+async def test_a_credential_goes_nowhere_where_nobody_says_for_which_host_it_is(
+    tmp_path: Path,
+) -> None:
+    async def list_models(folder: str, named: dict[str, dict[str, Any]]) -> list[bytes]:
+        scripts = dict.fromkeys(named, echo)
+        async with several(tmp_path / folder, scripts, named) as (gw, found):
+            headers = gw.headers | {"Authorization": "Bearer own"}
+            async with gw.http.get(f"{gw.url}/v1/models", headers=headers) as answer:
+                assert answer.status == 200
+        return [c.head for upstream in found.values() for c in upstream.seen]
+
+    [head] = await list_models("one", {"gpt": {}, "local": {"credential": "none", "rank": 1}})
+    assert b"Bearer own" in head
+    [head] = await list_models("two", {"gpt": {}, "claude": {}})
+    assert b"own" not in head
+
+
 async def test_each_upstream_gets_its_own_key_and_its_own_name_of_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,6 +112,16 @@ def test_hop_by_hop_headers_and_ours_stay_here() -> None:
     } == set()
 
 
+@pytest.mark.parametrize(("api_key", "passes"), [("sk", True), (None, False)])
+def test_no_secret_of_the_client_passes_where_its_credential_does_not(
+    api_key: str | None, passes: bool
+) -> None:
+    names = ("authorization", "x-api-key", "api-key", "X-Goog-Api-Key", "Cookie")
+    pairs = [(name, "theirs") for name in names]
+    sent = headers.for_upstream(pairs, api_key, passes_credential=passes)
+    assert "theirs" not in [value for _, value in sent]
+
+
 def test_the_key_window_is_bounded() -> None:
     window = KeyWindow(max_keys=2)
     assert not window.is_other_body("t", "a", b"1")
