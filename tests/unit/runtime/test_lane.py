@@ -1,7 +1,5 @@
-"""The order of durability, the four outcomes, holds: record by record, without a broker."""
+"""The order of durability and the four outcomes: record by record, without a broker."""
 
-import asyncio
-from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,115 +10,15 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from schemas import topics
-from schemas.bus import Delivery, Producer, Received, Record
+from schemas.bus import Received, Record
 from schemas.bus.api import OnDelivery
-from schemas.bus.memory import MemoryBus, MemoryProducer
-from schemas.clock import ManualClock
-from schemas.errors import (
-    ConfigError,
-    PermanentError,
-    QuarantineError,
-    Reason,
-    TransientError,
-)
+from schemas.bus.memory import MemoryProducer
+from schemas.errors import ConfigError, Reason, TransientError
 from schemas.telemetry import Metrics
-from streams.runtime import Effects, Hold, State, crashes
-from streams.runtime import lane as lane_module
+from streams.runtime import Effects, State, crashes
 from streams.runtime.crashes import CrashLedger
-from tests.unit.runtime_harness import (
-    START,
-    DictTable,
-    events_of,
-    lane_over,
-    memory_bus,
-    records_of,
-)
-
-OUT = topics.STEPS
-CHANGELOG = DictTable.changelog
-
-
-def record(offset: int, value: str = "ok", key: bytes = b"k", partition: int = 0) -> Received:
-    return Received(topics.RAW_EVENTS, partition, offset, key, value.encode())
-
-
-class Appending:
-    """Keeps the offsets seen under a key, in order, each once; repeats its output when asked."""
-
-    def handle(self, record: Received, state: State, *, overdue: bool) -> Effects | Hold:
-        match record.value:
-            case b"broken":
-                raise PermanentError(Reason.WRONG_TYPE, "name")
-            case b"unsure":
-                raise QuarantineError(Reason.DETECTOR_TIMEOUT)
-            case b"later":
-                raise TransientError("the store is away")
-            case b"bug":
-                raise ZeroDivisionError("alice@example.com")
-            case b"waits" if not overdue and state.get("open") is None:
-                return Hold(5.0)
-            case b"delete":
-                return Effects(state=(("k", None),))
-            case b"opens":
-                return Effects(state=(("open", b"yes"),))
-        key = (record.key or b"").decode()
-        seen = [*filter(None, (state.get(key) or b"").decode().split(","))]
-        offset = str(record.offset)
-        changed = seen if offset in seen else [*seen, offset]
-        output = Record(OUT, record.key, f"{key}:{offset}".encode())
-        return Effects((output,), ((key, ",".join(changed).encode()),))
-
-
-class Failing:
-    """A producer that fails the sends whose numbers are given, by raising or by its report."""
-
-    def __init__(self, inner: Producer, fails: set[int], *, by_report: bool) -> None:
-        self._inner = inner
-        self._fails = fails
-        self._by_report = by_report
-        self.num_sent = 0
-
-    def send(self, record: Record, on_delivery: OnDelivery) -> None:
-        self.num_sent += 1
-        if self.num_sent not in self._fails:
-            self._inner.send(record, on_delivery)
-        elif self._by_report:
-            on_delivery(Delivery(record.topic, error=TransientError("lost")))
-        else:
-            raise TransientError("full")
-
-    def flush(self, timeout_seconds: float) -> int:
-        return self._inner.flush(timeout_seconds)
-
-    def trouble(self) -> str:
-        return self._inner.trouble()
-
-    def close(self) -> None:
-        self._inner.close()
-
-
-class World:
-    """A lane over a memory bus, and everything it can touch."""
-
-    def __init__(self, folder: Path, fails: Sequence[int] = (), *, by_report: bool = True) -> None:
-        self.bus: MemoryBus = memory_bus(2)
-        self.table = DictTable()
-        self.clock = ManualClock(START)
-        self.producer = Failing(self.bus.producer("t"), set(fails), by_report=by_report)
-        self.crashes = CrashLedger(folder / "crashes.json")
-        self._folder = folder
-
-    def lane(self, **options: Any) -> Any:
-        arguments = {"table": self.table, "producer": self.producer, "clock": self.clock,
-                     "crashes": self.crashes}  # fmt: skip
-        return lane_over(self.bus, Appending(), self._folder, **{**arguments, **options})
-
-    def values(self, topic: str) -> list[bytes | None]:
-        return [found.value for found in records_of(self.bus, topic)]
-
-    def ids(self, topic: str) -> set[bytes | None]:
-        """Keys: a dead letter's is derived from where its record lies."""
-        return {found.key for found in records_of(self.bus, topic)}
+from tests.unit.runtime.lane_world import CHANGELOG, OUT, Appending, World, record
+from tests.unit.runtime_harness import events_of, lane_over, memory_bus, records_of
 
 
 @pytest.mark.parametrize("by_report", [True, False])
@@ -269,142 +167,6 @@ async def test_a_missing_topic_is_a_configuration_error(tmp_path: Path) -> None:
     world.bus.admin().delete_topics([OUT])
     with pytest.raises(ConfigError):
         await world.lane().process([record(0)])
-
-
-# --- holds -----------------------------------------------------------------------------------
-
-
-async def test_a_held_record_is_not_acknowledged_until_the_one_it_waits_for_came(
-    tmp_path: Path,
-) -> None:
-    world = World(tmp_path)
-    lane = world.lane()
-    assert await lane.process([record(0, "waits")]) == []
-    other = record(1, "opens", key=b"other")
-    assert await lane.process([other]) == [other]  # another key wakes nobody
-    opens = record(2, "opens")
-    assert await lane.process([opens]) == [opens, record(0, "waits")]
-    assert world.table.rows["k"] == b"0"
-
-
-async def test_a_hold_runs_out_and_the_record_is_handled_all_the_same(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    lane = world.lane()
-    assert await lane.process([record(0, "waits")]) == []
-    world.clock.advance(timedelta(seconds=4.9))
-    assert await lane.process([]) == []
-    world.clock.advance(timedelta(seconds=0.1))
-    assert await lane.process([]) == [record(0, "waits")]
-    assert await lane.process([]) == []
-
-
-async def test_a_hold_runs_out_in_time_although_the_clock_is_set_back(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    lane = world.lane()
-    assert await lane.process([record(0, "waits")]) == []
-    world.clock.set_back(timedelta(hours=1))
-    world.clock.advance(timedelta(seconds=5))
-    assert await lane.process([]) == [record(0, "waits")]
-
-
-async def test_no_more_than_so_many_are_held(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    waiting = [record(i, "waits", key=f"{i}".encode()) for i in range(5)]
-    assert await world.lane(max_held=3).process(waiting) == waiting[:2]
-
-
-async def test_no_more_bytes_than_so_many_are_held_and_the_oldest_go_first(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    waiting = [record(i, "waits", key=f"{i}".encode()) for i in range(5)]
-    num_bytes = len(b"0") + len(b"waits")
-    lane = world.lane(max_held_bytes=3 * num_bytes)
-    assert await lane.process(waiting) == waiting[:2]
-    assert await lane.process([]) == []
-    more = record(5, "waits", key=b"5")
-    assert await lane.process([more]) == waiting[2:3]  # what was released is no longer counted
-    opens = record(6, "opens", key=b"4")
-    assert await lane.process([opens]) == [opens, waiting[4]]
-
-
-async def test_a_record_that_comes_again_while_it_is_held_is_counted_once(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    lane = world.lane(max_held_bytes=2 * (len(b"k") + len(b"waits")))
-    for _ in range(5):
-        assert await lane.process([record(0, "waits")]) == []
-
-
-async def test_holds_that_end_together_end_a_few_a_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lane_module, "MAX_ENDED_HOLDS", 2)
-    world = World(tmp_path)
-    lane = world.lane()
-    waiting = [record(i, "waits", key=f"{i}".encode()) for i in range(7)]
-    assert await lane.process(waiting) == []
-    world.clock.advance(timedelta(seconds=5))
-    assert await lane.process([]) == waiting[:2]
-    assert await lane.process([record(7)]) == [record(7), *waiting[2:4]]
-    # as many as come in may go out, or what is held would grow over its bound
-    batch = [record(i, key=b"x") for i in range(8, 11)]
-    assert await lane.process(batch) == [*batch, *waiting[4:]]
-
-
-@pytest.mark.parametrize("overdue", [True, False])
-async def test_others_run_between_held_records(tmp_path: Path, overdue: bool) -> None:
-    """All of them wait under one key, and end by time or by the record that they wait for."""
-    world = World(tmp_path)
-    lane = world.lane()
-    await lane.process([record(i, "waits") for i in range(20)])
-    if overdue:
-        world.clock.advance(timedelta(seconds=5))
-    num_turns = 0
-
-    async def take_turns() -> None:
-        nonlocal num_turns
-        while True:
-            num_turns += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.create_task(take_turns())
-    done = await lane.process([] if overdue else [record(20, "opens")])
-    other.cancel()
-    assert len(done) == (20 if overdue else 21)
-    assert num_turns >= 20
-
-
-async def test_a_failed_attempt_does_not_lose_or_lengthen_a_hold(tmp_path: Path) -> None:
-    world = World(tmp_path, [1])
-    lane = world.lane()
-    await lane.process([record(0, "waits")])
-    world.clock.advance(timedelta(seconds=5))
-    with pytest.raises(TransientError):
-        await lane.process([])
-    assert await lane.process([]) == [record(0, "waits")]
-
-
-async def test_held_records_of_a_revoked_partition_are_forgotten(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    lane = world.lane()
-    await lane.process([record(0, "waits", key=b"a"), record(0, "waits", key=b"b", partition=1)])
-    lane.forget(topics.RAW_EVENTS, 0)
-    world.clock.advance(timedelta(seconds=5))
-    assert [found.partition for found in await lane.process([])] == [1]
-
-
-async def test_a_revocation_during_a_batch_is_not_undone_by_the_batch(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    lane = world.lane()
-    await lane.process([record(0, "waits")])
-
-    class Revoking(Failing):
-        def send(self, record: Record, on_delivery: OnDelivery) -> None:
-            lane.forget(topics.RAW_EVENTS, 0)
-            super().send(record, on_delivery)
-
-    lane._producer = Revoking(world.bus.producer("t"), set(), by_report=True)
-    await lane.process([record(1, key=b"other")])
-    world.clock.advance(timedelta(seconds=5))
-    assert await lane.process([]) == []
 
 
 # --- any failure, anywhere ---------------------------------------------------------------------
