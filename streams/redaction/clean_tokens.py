@@ -9,7 +9,8 @@ sampled. Spelt out they are one text, and what goes from it is found in three wa
     names      names known from any message of the call
 
 Then `retokenise` puts placeholders in. It fails closed: no tokenizer, a tokenizer of which the
-messages do not come out, or a value that is still there, and the ids are withheld with the reason.
+messages do not come out, too little text to tell by, or a value that is still there, and the ids
+are withheld with the reason.
 """
 
 import json
@@ -36,6 +37,8 @@ _MIN_VALUE_LETTERS: Final = 2
 #: A value with a digit or an @ of this length or more is nowhere in a clean text by chance.
 _MIN_TELLING_LETTERS: Final = 6
 _TELLING: Final = re.compile(r"[\d@]")
+#: Fewer letters than these come out of many tokenizers: kindred ones share the ids of single bytes.
+_MIN_PROVING_LETTERS: Final = 12
 #: ChatML and its kin write the role into the first line of a stretch.
 _ROLE_LINE: Final = re.compile(r"\A(?:system|developer|user|assistant|tool|ipython)?\n+")
 _SURROGATES: Final = "surrogateescape"
@@ -81,10 +84,10 @@ def clean_tokens(
     num_prompt = len(answer.prompt_token_ids)
     spelt = pieces(ids, tokenizer)
     stretches = [*_stretches(ids, spelt, tokenizer)]
-    _require_same_text(request, answer, spelt, num_prompt)
     documents = [*request.messages, *answer.outputs, request.beside_messages]
     hidden = redaction.hidden_in(documents)
     forms = _Forms(hidden.values)
+    _require_same_text(request, answer, spelt, num_prompt, forms)
     edits = [edit for start, text in stretches for edit in _edits(start, text, hidden, forms)]
     made = retokenise(ids, spelt, edits, tokenizer)
     _require_nothing_left(b"".join(pieces(made.token_ids, tokenizer)), hidden, forms)
@@ -108,17 +111,34 @@ def _stretches(
 
 
 def _require_same_text(
-    request: ChatRequest, answer: ChatResponse, spelt: Sequence[bytes], num_prompt: int
+    request: ChatRequest,
+    answer: ChatResponse,
+    spelt: Sequence[bytes],
+    num_prompt: int,
+    forms: "_Forms",
 ) -> None:
-    """The last message and the answer come out of the tokens: it is the tokenizer they were made
-    with. Another one would spell nonsense, in which nothing private is found."""
+    """What was asked and said comes out of the tokens: it is the tokenizer they were made with.
+    Another one would spell nonsense, in which nothing private is found."""
     prompt = b"".join(spelt[:num_prompt]).decode("utf-8", _SURROGATES)
     sampled = b"".join(spelt[num_prompt:]).decode("utf-8", _SURROGATES)
-    asked = [text for text in _texts(request.messages[-1]) if text.strip()]
+    asked = [*_asked(request, forms)] if num_prompt else []
     said = [text for text in _said(answer.outputs[0]) if text.strip()]
-    holds_all = all(_holds(prompt, text) for text in asked) if prompt else not num_prompt
-    if not asked + said or not holds_all or not all(_holds(sampled, text) for text in said):
+    if sum(len(text.strip()) for text in asked + said) < _MIN_PROVING_LETTERS:
         raise NotAlignedError
+    if not all(_holds(prompt, text) for text in asked):
+        raise NotAlignedError
+    if not all(_holds(sampled, text) for text in said):
+        raise NotAlignedError
+
+
+def _asked(request: ChatRequest, forms: "_Forms") -> Iterator[str]:
+    """Texts that have to be in the prompt. Templates may shorten what an assistant said before, by
+    its reasoning, say; that has to be there where something private is in it."""
+    for index, message in enumerate(request.messages, start=1):
+        is_history = message.get("role") == "assistant" and index < len(request.messages)
+        for text in _texts(message):
+            if text.strip() and (not is_history or next(forms.find(text), None) is not None):
+                yield text
 
 
 def _holds(text: str, part: str) -> bool:

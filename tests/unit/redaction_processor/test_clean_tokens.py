@@ -182,6 +182,30 @@ async def test_the_wrong_tokenizer_withholds(tmp_path: Path) -> None:
     assert gaps.TOKENS_NOT_ALIGNED in step.gaps
 
 
+KINDRED = ("byte-level BPE", "byte-level BPE of digits")
+
+
+@pytest.mark.parametrize(("family", "known_as"), [KINDRED, KINDRED[::-1]])
+@pytest.mark.parametrize(
+    "before",
+    [
+        [user(f"Write to {EMAIL} and {PHONE} please, {NAME}"), said("yes")],
+        [user("hi"), said(f"Write to {EMAIL} and {PHONE} please, {NAME}")],
+        [],
+    ],
+)
+async def test_a_wrong_tokenizer_that_spells_short_texts_withholds(
+    family: str, known_as: str, before: list[Message], tmp_path: Path
+) -> None:
+    talk = Talk.of(family, tmp_path, known_as=known_as)
+    call = {"id": "c", "function": {"name": "n", "arguments": json.dumps({"email": EMAIL})}}
+    answer = said("n") if before else said("n") | {"tool_calls": [call]}
+    step = await talk.step([*before, user("y")], answer, "a")
+    assert [v for v in PLANTED if v in talk.spelt(step)] == []
+    assert step.action_and_result.token_ids == step.action_and_result.prompt_token_ids == ()
+    assert gaps.TOKENS_NOT_ALIGNED in step.gaps
+
+
 async def test_text_that_the_upstream_kept_to_itself_withholds(talk: Talk) -> None:
     call = talk.call([user(f"Write to {EMAIL}")], said("yes"), "a")
     asked = json.loads(call.request_body) | {"include_reasoning": False}
