@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from schemas import topics
+from schemas.errors import ConfigError
 from schemas.secrets import load_root_secret
 from schemas.store import BlobStore
 from schemas.telemetry import Metrics
@@ -52,8 +53,12 @@ def tokenizers_of(files: Mapping[str, Path]) -> dict[str, Tokenizer]:
     if not files:
         return {}
     # Imported where needed, so that redaction runs without the package.
-    from streams.redaction.huggingface import HuggingFaceTokenizer
-
+    try:
+        from streams.redaction.huggingface import HuggingFaceTokenizer
+    except ImportError:
+        raise ConfigError(
+            "redaction.tokenizers needs the package tokenizers: pip install 'headrace[redaction]'."
+        ) from None
     return {policy: HuggingFaceTokenizer.of_file(path) for policy, path in files.items()}
 
 

@@ -35,25 +35,33 @@ class HuggingFaceTokenizer:
             added = {i: t for i, t in added.items() if not _BYTE.fullmatch(t.content)}
         self._added = {i: token.content.encode() for i, token in added.items()}
         self._marks = frozenset(i for i, token in added.items() if token.special)
-        self._known: dict[int, bytes | None] = {}
+        #: Of ids in the vocabulary, so no more than it has.
+        self._known: dict[int, bytes] = {}
 
     @classmethod
     def of_file(cls, path: Path) -> "HuggingFaceTokenizer":
         """The tokenizer in a file. ConfigError where there is none."""
         try:
             text = path.read_text(encoding="utf-8")
-        except OSError:
+        except (OSError, UnicodeDecodeError):
             raise ConfigError(f"There is no tokenizer at {path}; name a tokenizer.json.") from None
-        return cls(Engine.from_str(text))
+        try:
+            engine = Engine.from_str(text)
+        except Exception:  # noqa: BLE001 - the package raises nothing more special
+            raise ConfigError(f"{path} is not a tokenizer.json that can be read.") from None
+        return cls(engine)
 
     def piece(self, token_id: int) -> bytes | None:
         """See `Tokenizer.piece`."""
         if token_id in self._added:
             return self._added[token_id]
-        if token_id not in self._known:
-            text = self._engine.id_to_token(token_id) if 0 <= token_id < 2**32 else None
-            self._known[token_id] = None if text is None else self._spell(text)
-        return self._known[token_id]
+        if token_id in self._known:
+            return self._known[token_id]
+        text = self._engine.id_to_token(token_id) if 0 <= token_id < 2**32 else None
+        piece = None if text is None else self._spell(text)
+        if piece is not None:
+            self._known[token_id] = piece
+        return piece
 
     def is_mark(self, token_id: int) -> bool:
         """See `Tokenizer.is_mark`."""

@@ -1,11 +1,14 @@
 """Runs of tokens replaced, for families of tokenizers trained here on made-up text."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Engine
 
 from schemas.errors import ConfigError
+from streams.redaction.agent import tokenizers_of
 from streams.redaction.huggingface import HuggingFaceTokenizer
 from streams.redaction.placeholders import Placeholders
 from streams.redaction.retokenise import Edit, NotAlignedError, Standing, pieces, retokenise
@@ -97,6 +100,17 @@ def test_an_unknown_id_is_refused(engine: Engine) -> None:
     for token_id in (10**6, -1, 2**40):
         with pytest.raises(NotAlignedError):
             pieces([token_id], tokenizer)
+
+
+@pytest.mark.parametrize("content", [None, b"no tokenizer", b"{}", b"\xff"])
+def test_a_file_that_holds_no_tokenizer_is_a_fault_of_the_settings(
+    content: bytes | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "tokenizer.json"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"tokenizer\.json"):
+        tokenizers_of({"main": file})
 
 
 class Pairs:
