@@ -39,7 +39,7 @@ def published_step(
         or redaction.surrogates_replaced
         or harness.tools != step.harness_state.tools
         or _has_unseen_context(step)
-        or not _spans_fit(result)
+        or not _marks_fit(result)
     )
     had_tokens = bool(result.token_ids or result.prompt_token_ids or result.logprobs)
     if withheld:
@@ -80,14 +80,14 @@ def published_step(
     return replace(clean, governance=governance, gaps=tuple(found)), withheld
 
 
-def _spans_fit(result: ActionResult) -> bool:
-    """Whether the producer's own changed tokens lie among its token ids, in order."""
+def _marks_fit(result: ActionResult) -> bool:
+    """Whether the producer's own marks lie among its token ids, changed tokens in order."""
     last = 0
     for span in result.changed_tokens:
         if not last <= span.start < span.end <= len(result.token_ids):
             return False
         last = span.end
-    return True
+    return result.approximate_from is None or result.approximate_from <= len(result.token_ids)
 
 
 def _has_unseen_context(step: Step) -> bool:

@@ -289,6 +289,14 @@ async def test_changed_tokens_of_a_producer_have_to_be_among_its_tokens(
     assert step.action_and_result.changed_tokens == (spans if check is assert_given else ())
 
 
+@pytest.mark.parametrize(("index", "check"), [(2, assert_given), (3, assert_withheld)])
+async def test_a_change_before_the_tokens_of_a_producer_has_to_be_before_one_of_them(
+    redaction: Redaction, index: int, check: Any
+) -> None:
+    result = replace(published("a", "hi").action_and_result, approximate_from=index)
+    check(await last_step(redaction, published("a", "hi", action_and_result=result)))
+
+
 async def test_what_was_decided_for_a_published_step_holds(redaction: Redaction) -> None:
     child = published("b", "hi", "a")
     first = await last_step(redaction, child)
