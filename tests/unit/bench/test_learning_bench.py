@@ -2,6 +2,7 @@
 
 import json
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -63,19 +64,28 @@ def test_what_has_ended_is_not_played_again(
     assert "--seeds 1,2" in capsys.readouterr().out
 
 
+class ToldToEnd(subprocess.Popen[bytes]):
+    """A process whose parent is told to end as soon as it runs."""
+
+    def communicate(self, *_arguments: Any, **_options: Any) -> Any:
+        assert self.stdout is not None
+        assert self.stdout.readline() == b"ready\n"
+        signal.raise_signal(signal.SIGTERM)
+
+
 def test_a_benchmark_that_is_told_to_end_ends_its_demo_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The demo here tells its parent to end, then waits until it is told itself."""
     demo = tmp_path / "python"
     demo.write_text(
         "#!/bin/sh\n"
         "trap 'touch \"$0.told\"; exit 0' TERM\n"
-        "kill -TERM $PPID\n"
-        "while true; do sleep 0.05; done\n"
-    )
+        "echo ready\n"
+        "sleep 60 & wait\n"
+    )  # fmt: skip
     demo.chmod(0o700)
     monkeypatch.setattr("sys.executable", str(demo))
+    monkeypatch.setattr("subprocess.Popen", ToldToEnd)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit):
         main(["--seeds", "1", "--kept", str(tmp_path / "kept")])
