@@ -49,10 +49,12 @@ class WorkerView:
 class Watch:
     """The present state of all rings, kept up to date while somebody waits."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, key: bytes | None = None) -> None:
+        """With `key` manifests that are not signed with it do not count, as for the process that
+        decides."""
         self._bus = bus
         self._following = Following(bus, TOPICS)
-        self.state = State()
+        self.state = State(key=key)
 
     def catch_up(self) -> None:
         """Read all there is. TransientError when that takes too long."""
@@ -158,9 +160,9 @@ class Watch:
 
 
 @contextmanager
-def watching(bus: Bus) -> Iterator[Watch]:
+def watching(bus: Bus, key: bytes | None = None) -> Iterator[Watch]:
     """The state of all rings, read to its end."""
-    watch = Watch(bus)
+    watch = Watch(bus, key)
     try:
         watch.catch_up()
         yield watch

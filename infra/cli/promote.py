@@ -1,6 +1,9 @@
 """headrace promote, rollback, workers: which version is served, and by whom."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -51,10 +54,9 @@ def promote(
 
     Example: headrace promote 3 --policy support --canary 0.1
     """
-    from infra.connection import open_bus
-    from infra.rings import make_proposal, watching
+    from infra.rings import make_proposal
 
-    with open_bus(data_dir) as (_, bus, _), watching(bus) as watch:
+    with _rings(data_dir) as watch:
         proposal = make_proposal(watch, policy, ring, version, canary_share=canary, reason=reason)
         _propose(watch, proposal, wait, as_json=as_json)
 
@@ -75,10 +77,9 @@ def rollback(
 
     Example: headrace rollback --to 2 --policy support
     """
-    from infra.connection import open_bus
-    from infra.rings import make_proposal, version_before, watching
+    from infra.rings import make_proposal, version_before
 
-    with open_bus(data_dir) as (_, bus, _), watching(bus) as watch:
+    with _rings(data_dir) as watch:
         version = version_before(watch, policy, ring) if to is None else to
         proposal = make_proposal(watch, policy, ring, version, reason=reason)
         _propose(watch, proposal, wait, as_json=as_json)
@@ -89,10 +90,7 @@ def workers(policy: Policy = "main", data_dir: DataDir = None, as_json: AsJson =
 
     Example: headrace workers --policy support --json
     """
-    from infra.connection import open_bus
-    from infra.rings import watching
-
-    with open_bus(data_dir) as (_, bus, _), watching(bus) as watch:
+    with _rings(data_dir) as watch:
         rings = [ring for (name, _), ring in sorted(watch.state.rings.items()) if name == policy]
         views = watch.workers(policy)
     if as_json:
@@ -110,6 +108,19 @@ def workers(policy: Policy = "main", data_dir: DataDir = None, as_json: AsJson =
         typer.echo(f"Policy {policy} has no ring yet. `headrace promote VERSION` makes one.")
     if not views:
         typer.echo(f"Policy {policy} has no worker. `headrace up --with model` starts one.")
+
+
+@contextmanager
+def _rings(data_dir: Path | None) -> "Iterator[Watch]":
+    """The state of all rings, as the process that decides sees it."""
+    from infra.connection import open_bus
+    from infra.rings import watching
+    from schemas.secrets import load_weights_key
+
+    with open_bus(data_dir) as (settings, bus, _):
+        key = load_weights_key(settings.weights_key_file)
+        with watching(bus, key) as watch:
+            yield watch
 
 
 def _propose(watch: "Watch", proposal: "Proposal", wait: float, *, as_json: bool) -> None:

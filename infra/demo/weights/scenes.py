@@ -115,7 +115,7 @@ def play(scenery: Scenery, lesson: Lesson, show: Show) -> Played:
     show("agent", f"asks again and again: {lesson.question}")
     name = scenery.served.name
     agent = Agent(scenery.gateway_url, scenery.key, name, lesson.question, heard)
-    with agent, watching(scenery.bus) as watch:
+    with agent, watching(scenery.bus, scenery.weights_key) as watch:
         answers = [agent.next_answer()]
         publisher = Publisher(scenery.bus, scenery.blobs, scenery.policy, key=scenery.weights_key)
         try:
