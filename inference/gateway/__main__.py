@@ -19,10 +19,7 @@ _SWITCH_SECONDS = 0.0001
 def main(arguments: list[str] | None = None) -> int:
     """Run until SIGINT or SIGTERM; returns the exit status (2 for a wrong configuration)."""
     parser = argparse.ArgumentParser(prog="python -m inference.gateway", description=__doc__)
-    parser.add_argument(
-        "--workers", type=int, choices=range(1, 65), metavar="N",
-        help="processes, 1 to 64, instead of gateway.workers",
-    )  # fmt: skip
+    parser.add_argument("--workers", type=int, choices=range(1, 65), metavar="N", help="processes")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     try:

@@ -16,14 +16,13 @@ from inference.capture.recorder import Recorder
 from inference.capture.refusal import spool_refusal
 from inference.capture.route import Route
 from inference.dialects.refusal import RefusedError
-from inference.dialects.tokens import Asked, ask
+from inference.dialects.tokens import ask
 from inference.edge import paths
 from inference.gateway.relay import Relay
 from inference.routing.router import Router
 from inference.spool import SpoolFullError, SpoolWriteError
 from inference.upstreams.endings import Ending
 from inference.upstreams.http import Upstream
-from inference.upstreams.places import Place
 from inference.upstreams.sending import Sending, Way
 from schemas.atdp.internal import KeyRecord
 from schemas.atdp.types import Outcome
@@ -65,7 +64,8 @@ class Calls:
         )
         asks = any(place.asks_tokens for place in places)
         asked = ask(route.path, body) if asks else None
-        ways = [_way(place, body, asked) for place in places]
+        ways = [Way(p, asked.body if asked and p.asks_tokens else body) for p in places]
+        ways[0].body()  # a call that cannot go where it belongs is refused before it is recorded
         eligible = key.tenant_id in self._eligible_tenants
         exchange = begun(
             request, route, key, identity, body, started_at, training_eligible=eligible,
@@ -139,11 +139,6 @@ class Calls:
     def _count(self, path: str, outcome: Outcome) -> None:
         known = path if path in _KNOWN_PATHS else "other"
         self._metrics.counter("headrace_gateway_requests", path=known, outcome=outcome.value).inc()
-
-
-def _way(place: Place, body: bytes, asked: Asked | None) -> Way:
-    """The body as that upstream gets it. RefusedError where it cannot be edited."""
-    return Way(place, place.renamed(asked.body if asked and place.asks_tokens else body))
 
 
 def _refuse_what_cannot_be_relayed(request: web.Request, route: Route) -> None:

@@ -53,6 +53,12 @@ class Breakers:
         """An answer began."""
         self._records.pop(base, None)
 
+    def spoke(self, base: str) -> None:
+        """It refused one client. So it is not silent; whether it can answer is not known."""
+        record = self._records.get(base)
+        if record is not None:
+            record.answers = True
+
     def failed(self, base: str, *, answered: bool) -> None:
         """Nothing came back, or only that it cannot answer now."""
         record = self._records.setdefault(base, _Record())

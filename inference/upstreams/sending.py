@@ -5,12 +5,13 @@ record tells of one call, with the number of tries.
 """
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import aiohttp
 
 from inference.capture import headers
+from inference.dialects.refusal import RefusedError
 from inference.routing.router import HOLD_SECONDS, Router
 from inference.upstreams.http import StaleConnectionError, Upstream
 from inference.upstreams.places import Place, base_of
@@ -30,12 +31,22 @@ class NoUpstreamError(ConnectionError):
     """Every upstream of the call was silent a moment ago and is left alone for a while."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Way:
-    """An upstream that the call may go to, and the body that it gets."""
+    """An upstream that the call may go to, and the call's body with that upstream's fields."""
 
     place: Place
-    body: bytes
+    given: bytes
+    _body: bytes | None = field(default=None, init=False)
+
+    def body(self) -> bytes:
+        """What it gets, made when first asked for: most calls need that of one way only.
+
+        RefusedError where the model's name cannot be replaced.
+        """
+        if self._body is None:
+            self._body = self.place.renamed(self.given)
+        return self._body
 
 
 class Sending:
@@ -61,24 +72,32 @@ class Sending:
 
     async def _from_upstreams(self, method: str, pairs: headers.Pairs) -> aiohttp.ClientResponse:
         """Each upstream once, as long as the budget lasts."""
-        breakers, budget = self._upstream.breakers, self._upstream.budget
-        budget.call()
+        breakers = self._upstream.breakers
+        self._upstream.budget.call()
         ways = self._open_ways()
-        for number, way in enumerate(ways, start=1):
-            is_last = number == len(ways)
+        way = next(ways, None)
+        while way is not None:
             breakers.takes(way.place.base)
             try:
                 answer = await self._send(way, method, pairs)
             except (*_UNANSWERED, TimeoutError):
                 breakers.failed(way.place.base, answered=False)
                 self._upstream.count(way.place, "unanswered")
-                if is_last or not budget.take():
+                way = self._another(ways)
+                if way is None:
                     raise
                 continue
-            if not self._is_refusal(way.place, answer.status) or is_last or not budget.take():
+            is_refusal = self._is_refusal(way.place, answer.status)
+            way = self._another(ways) if is_refusal else None
+            if way is None:
                 return answer
             answer.release()
         raise NoUpstreamError
+
+    def _another(self, ways: Iterator[Way]) -> Way | None:
+        """The next one that the call may be tried at."""
+        way = next(ways, None)
+        return way if way is not None and self._upstream.budget.take() else None
 
     def _is_refusal(self, place: Place, status: int) -> bool:
         """Whether another upstream may answer; and what the answer says of this one."""
@@ -86,16 +105,24 @@ class Sending:
         self._upstream.count(place, "refused" if is_refusal else "answered")
         if not is_refusal:
             breakers.succeeded(place.base)
-        elif status != _TOO_MANY:  # a limit of one key says nothing of the others
+        elif status == _TOO_MANY:  # a limit of one key says nothing of the others
+            breakers.spoke(place.base)
+        else:
             breakers.failed(place.base, answered=True)
         return is_refusal
 
-    def _open_ways(self) -> list[Way]:
-        """Those that answered of late, then those that at least say why they do not."""
+    def _open_ways(self) -> Iterator[Way]:
+        """Those that answered of late, then those that at least say why they do not; without those
+        whose name of the model the body cannot get."""
         breakers = self._upstream.breakers
         found = [way for way in self._ways if not breakers.is_open(way.place.base)]
         rest = [way for way in self._ways if way not in found]
-        return found + [way for way in rest if not breakers.is_silent(way.place.base)]
+        for way in (*found, *(way for way in rest if not breakers.is_silent(way.place.base))):
+            try:
+                way.body()
+            except RefusedError:
+                continue
+            yield way
 
     async def _from_ring(
         self, router: Router, method: str, pairs: headers.Pairs
@@ -125,7 +152,7 @@ class Sending:
         sent = way.place.headers(pairs)
         self.num_attempts += 1
         try:
-            return await self._upstream.send(method, target, sent, way.body)
+            return await self._upstream.send(method, target, sent, way.body())
         except StaleConnectionError:
             self.num_attempts += 1
-            return await self._upstream.send_fresh(method, target, sent, way.body)
+            return await self._upstream.send_fresh(method, target, sent, way.body())

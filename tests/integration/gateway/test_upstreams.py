@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from inference.upstreams.breaker import Breakers
 from inference.upstreams.places import Places
 from schemas.errors import ConfigError
 from schemas.settings import Settings, UpstreamSettings, load_settings
@@ -229,6 +230,27 @@ async def test_calls_go_past_an_upstream_that_fails_without_using_the_budget(
         statuses = [(await ask(gw, "m"))[0] for _ in range(10)]
     assert statuses == [200] * 10
     assert (len(found["main"].seen), len(found["spare"].seen)) == (3, 10)
+
+
+async def test_an_upstream_that_speaks_again_is_heard(tmp_path: Path) -> None:
+    gateway = {"breaker_failures": 1, "breaker_seconds": 60}
+    async with several(tmp_path, {"main": breaks}, {"main": {}}, **gateway) as (gw, found):
+        breakers = Breakers(gw.gateway.settings.gateway, lambda: now)
+        gw.gateway.upstream.breakers, now = breakers, 0.0
+        assert [(await ask(gw, "m"))[0] for _ in range(2)] == [502, 503]
+        found["main"].script, now = answers(429), 60.0
+        assert [(await ask(gw, "m"))[0] for _ in range(3)] == [429, 429, 429]
+
+
+async def test_a_spare_that_cannot_get_its_name_of_the_model_stops_no_call(tmp_path: Path) -> None:
+    body = b'{"m\\u006fdel":"m"}'
+    named = {"main": {}, "spare": {"rank": 1, "credential": "none", "model": "other"}}
+    async with several(tmp_path, {"main": echo, "spare": echo}, named) as (gw, found):
+        for script, status in ((echo, 200), (answers(503), 503)):
+            found["main"].script = script
+            async with gw.post(CHAT, body) as answer:
+                assert answer.status == status
+    assert found["spare"].seen == []
 
 
 async def test_retries_end_with_their_budget(tmp_path: Path) -> None:
