@@ -7,14 +7,13 @@ from datetime import datetime
 
 from infra.auditing import audit
 from infra.inspection import bounds, read_between, record_at
+from infra.picking import picked
 from schemas import topics
 from schemas.atdp.internal import AuditEvent, DeadLetter
 from schemas.bus import Admin, Bus, Producer, Received, Record, deliver
-from schemas.errors import ConfigError
 
 RETRIED = "dead_letter.retried"
 SHOWN = "dead_letter.original_shown"
-_MIN_PREFIX = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +68,8 @@ def _retries(bus: Bus, admin: Admin) -> dict[str, datetime]:
 
 def pick(letters: Iterable[Letter], name: str) -> Letter:
     """The letter of an id, or of the beginning of one. ConfigError when it is not one letter."""
-    found = [letter for letter in letters if letter.letter_id.startswith(name)]
-    if len(name) < _MIN_PREFIX or not found:
-        raise ConfigError(
-            f"There is no dead letter {name}. `headrace dead-letters list` shows their ids; "
-            f"the first {_MIN_PREFIX} characters or more are enough."
-        )
-    if len(found) > 1:
-        raise ConfigError(f"{len(found)} dead letters begin with {name}. Give more of the id.")
-    return found[0]
+    by_id = {letter.letter_id: letter for letter in letters}
+    return picked(by_id, name, "dead letter", "dead-letters")
 
 
 def original(bus: Bus, admin: Admin, letter: Letter) -> Received | None:

@@ -12,12 +12,10 @@ from enum import StrEnum
 
 from infra.auditing import audit
 from infra.inspection import bounds, read_between, record_at
+from infra.picking import picked
 from schemas import topics
 from schemas.atdp.internal import AuditEvent, Quarantined
 from schemas.bus import Admin, Bus, Producer, Record, deliver
-from schemas.errors import ConfigError
-
-_MIN_PREFIX = 6
 
 
 class Decision(StrEnum):
@@ -75,15 +73,8 @@ def _decisions(bus: Bus, admin: Admin) -> dict[str, tuple[Decision, datetime]]:
 
 def pick(cases: Iterable[Case], name: str) -> Case:
     """The case of an id, or of the beginning of one. ConfigError when it is not one case."""
-    found = [case for case in cases if case.case_id.startswith(name)]
-    if len(name) < _MIN_PREFIX or not found:
-        raise ConfigError(
-            f"Nothing named {name} is in quarantine. `headrace quarantine list` shows the ids; "
-            f"the first {_MIN_PREFIX} characters or more are enough."
-        )
-    if len(found) > 1:
-        raise ConfigError(f"{len(found)} ids begin with {name}. Give more of the id.")
-    return found[0]
+    by_id = {case.case_id: case for case in cases}
+    return picked(by_id, name, "quarantined record", "quarantine")
 
 
 def release(
