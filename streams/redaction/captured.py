@@ -11,6 +11,7 @@ from schemas.atdp.types import (
     Governance,
     HarnessState,
     Lineage,
+    Message,
     ModelVersion,
     Observation,
     Outcome,
@@ -97,13 +98,9 @@ def chat_step(
     )
     outcome = _outcome(exchange, answer)
     tokenizer = (tokenizers or {}).get(exchange.policy or "")
-    model = model_version(exchange, redaction, request.model, answer.model, len(answer.token_ids))
-    result = _result(exchange, ChatResponse() if withheld else answer, output, answer)
-    token_gaps = _token_gaps(answer, withheld=withheld)
-    if withheld and answer.has_tokens and tokenizer is not None and _shows_all(request, answer):
-        clean, token_gaps = _cleaned(request, answer, model, tokenizer, redaction)
-        if clean is not None:
-            result, model = clean.put_into(result), replace(model, spans=clean.versions)
+    result, model, token_gaps = _decided(
+        exchange, request, answer, output, redaction, tokenizer, withheld=withheld
+    )
     step = _step(
         exchange, identity, place.trajectory_id, redaction,
         kind=StepKind.MODEL_CALL,
@@ -128,6 +125,25 @@ def chat_step(
         replayability=Replayability.APPROXIMATE,
     )  # fmt: skip
     return step, withheld
+
+
+def _decided(
+    exchange: Exchange, request: ChatRequest, answer: ChatResponse, output: tuple[Message, ...],
+    redaction: EventRedaction, tokenizer: Tokenizer | None, *, withheld: bool,
+) -> tuple[ActionResult, ModelVersion, tuple[Gap, ...]]:  # fmt: skip
+    """What was decided and by which weights, with those tokens that can be kept, and what is
+    missing of them."""
+    model = model_version(exchange, redaction, request.model, answer.model, len(answer.token_ids))
+    if not withheld:
+        missing = _token_gaps(answer, withheld=False)
+        return _result(exchange, answer, output, answer), model, missing
+    result = _result(exchange, ChatResponse(), output, answer)
+    if not answer.has_tokens or tokenizer is None or not _shows_all(request, answer):
+        return result, model, _token_gaps(answer, withheld=True)
+    clean, missing = _cleaned(request, answer, model, tokenizer, redaction)
+    if clean is None:
+        return result, model, missing
+    return clean.put_into(result), replace(model, spans=clean.versions), missing
 
 
 def _hides_text(request: ChatRequest, answer: ChatResponse, known: Sequence[Any],
