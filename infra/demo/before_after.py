@@ -85,16 +85,22 @@ def placeholders_in(text: str) -> list[Span]:
 
 def replaced_in(before: str, after: str) -> list[Span]:
     """Where `before` holds what went from it. Nothing where the two do not belong together."""
-    pattern, kinds = "", []
-    position = 0
-    for span in placeholders_in(after):
-        pattern += re.escape(after[position : span.start]) + "(.+?)"
-        kinds.append(span.kind)
-        position = span.end
-    match = re.fullmatch(pattern + re.escape(after[position:]), before, re.DOTALL)
-    if match is None:
+    placeholders = placeholders_in(after)
+    borders = [0, *(at for span in placeholders for at in (span.start, span.end)), len(after)]
+    first, *kept = [after[borders[i] : borders[i + 1]] for i in range(0, len(borders), 2)]
+    if not before.startswith(first):
         return []
-    return [Span(*match.span(group), kind) for group, kind in enumerate(kinds, start=1)]
+    found: list[Span] = []
+    start = len(first)
+    for span, following in zip(placeholders, kept, strict=True):
+        # What follows the last one ends the text. Any other ends where that stands next.
+        is_last = span is placeholders[-1]
+        end = before.rfind(following) if is_last else before.find(following, start + 1)
+        if end <= start or (is_last and end + len(following) != len(before)):
+            return []
+        found.append(Span(start, end, span.kind))
+        start = end + len(following)
+    return found
 
 
 def text_of(message: Message) -> str:

@@ -50,6 +50,13 @@ def test_spans_of_the_original_follow_from_the_placeholders() -> None:
     assert replaced_in("nothing private", "nothing private") == []
 
 
+def test_texts_that_do_not_belong_together_are_told_apart_at_once() -> None:
+    """A pattern that tries each way to divide the text takes hours for these."""
+    after = ", ".join(MAKE("PERSON", f"n{i}") for i in range(20)) + ", Y"
+    assert replaced_in("ab, " * 200 + "X", after) == []
+    assert len(replaced_in("ab, " * 20 + "Y", after)) == 20
+
+
 def test_no_placeholder_is_cut() -> None:
     made = MAKE("PERSON", NAME)
     sent, kept = f"{'x' * 595} {NAME} end", f"{'x' * 595} {made} end"
