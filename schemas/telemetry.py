@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, Literal, TextIO, cast
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+from schemas.errors import TransientError
 
 #: Every metric: name → (type, help, labels). A test freezes the names, another compares with what
 #: the code sets, and docs/metrics.md is made of it.
@@ -127,6 +129,17 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
         self._made: dict[str, Counter | Gauge | Histogram] = {}
+
+    def answer(self, host: str, port: int) -> None:
+        """Answer /metrics there, from a thread that ends with the process. TransientError where
+        that port cannot be had: whoever has it may leave it."""
+        try:
+            start_http_server(port, host, self.registry)
+        except OSError as error:
+            raise TransientError(
+                f"Metrics cannot be answered on {host}, port {port} ({error.strerror}). Set "
+                "HEADRACE_METRICS_PORT to a free one."
+            ) from None
 
     def counter(self, name: str, **labels: str) -> Counter:
         """The counter of that name, with labels applied. KeyError for an unregistered name."""

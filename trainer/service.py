@@ -10,7 +10,6 @@ from pathlib import Path
 
 import structlog
 import torch
-from prometheus_client import start_http_server
 
 from schemas.bus.api import Bus
 from schemas.errors import ConfigError, TransientError
@@ -57,7 +56,7 @@ def serve(
     torch.manual_seed(own.seed)
     metrics = Metrics()
     if settings.metrics_port is not None:
-        start_http_server(settings.metrics_port, settings.metrics_host, metrics.registry)
+        metrics.answer(settings.metrics_host, settings.metrics_port)
     folder = folder_of(settings)
     with _alone(folder, own.policy):
         board = board_of(own, folder)

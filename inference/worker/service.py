@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from prometheus_client import start_http_server
-
 from inference.worker.adapters import Adapters
 from inference.worker.announce import Announcer
 from inference.worker.client import EngineClient
@@ -58,9 +56,9 @@ def serve(settings: Settings, bus: Bus, stop: threading.Event) -> None:
         key = load_weights_key(settings.weights_key_file)
         follower = Follower(worker_id, own.policy, own.rings, key)
         metrics = Metrics()
-        worker = _worker(settings, bus, worker_id, folder, follower, metrics)
         if settings.metrics_port is not None:
-            start_http_server(settings.metrics_port, settings.metrics_host, metrics.registry)
+            metrics.answer(settings.metrics_host, settings.metrics_port)
+        worker = _worker(settings, bus, worker_id, folder, follower, metrics)
         consumer = bus.consumer()
         try:
             _follow(worker, follower, bus, consumer, stop)

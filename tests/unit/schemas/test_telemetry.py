@@ -4,11 +4,13 @@ import errno
 import io
 import json
 import logging
+import socket
 
 import pytest
 import structlog
 from prometheus_client import generate_latest
 
+from schemas.errors import TransientError
 from schemas.telemetry import METRICS, Metrics, configure_logging
 
 #: Dashboards and alerts of users hold these names: add, never rename.
@@ -77,6 +79,13 @@ def test_a_metric_can_be_made_used_and_read() -> None:
     text = generate_latest(metrics.registry).decode()
     assert 'headrace_records_total{group="g",result="handled"} 2.0' in text
     assert "headrace_held_events 3.0" in text
+
+
+def test_a_port_that_another_process_has_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(TransientError, match=f"port {port}.*HEADRACE_METRICS_PORT"):
+            Metrics().answer("127.0.0.1", port)
 
 
 def test_an_unregistered_name_or_kind_is_a_bug() -> None:
