@@ -5,7 +5,14 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-from infra.training_rows import Conversation, conversations, openai_row, trl_row, verl_row
+from infra.training_rows import (
+    Conversation,
+    Message,
+    conversations,
+    openai_row,
+    trl_row,
+    verl_row,
+)
 
 if TYPE_CHECKING:
     import pyarrow
@@ -14,7 +21,7 @@ if TYPE_CHECKING:
 
 TrainingFormat = Literal["openai-jsonl", "trl", "verl"]
 _NUM_GROUP_ROWS = 500
-_MAX_GROUP_BYTES = 16 * 1024**2
+_MAX_GROUP_CHARACTERS = 16 * 1024**2
 _SQL = """
 SELECT s.tenant_id AS tenant_id, s.trajectory_id AS trajectory_id, s.step_id AS step_id,
     s.parent_step_id AS parent_step_id, coalesce(t.task_key, s.task_key) AS task_key,
@@ -82,15 +89,21 @@ def _write_parquet(
 
 def _groups(talks: Iterator[Conversation]) -> Iterator[list[Conversation]]:
     group: list[Conversation] = []
-    num_bytes = 0
+    num_characters = 0
     for talk in talks:
         group.append(talk)
-        num_bytes += sum(len(message["content"]) for message in talk.messages)
-        if len(group) >= _NUM_GROUP_ROWS or num_bytes >= _MAX_GROUP_BYTES:
+        num_characters += sum(map(_num_characters, talk.messages))
+        if len(group) >= _NUM_GROUP_ROWS or num_characters >= _MAX_GROUP_CHARACTERS:
             yield group
-            group, num_bytes = [], 0
+            group, num_characters = [], 0
     if group:
         yield group
+
+
+def _num_characters(message: Message) -> int:
+    calls = message["tool_calls"] or ()
+    arguments = (call["function"]["arguments"] for call in calls)
+    return len(message["content"]) + sum(map(len, arguments))
 
 
 def _messages(pa: Any) -> "pyarrow.DataType":

@@ -136,11 +136,10 @@ def _of_item(item: dict[str, Any]) -> Iterator[Message]:
         yield _message("tool", _joined(item.get("output")), [], call_id)
 
 
-def _message(
-    role: str, content: str, calls: Sequence[Message], call_id: str | None = None
-) -> Message:
+def _message(role: str, content: str, calls: Sequence[Message], call_id: Any = None) -> Message:
     return {
-        "role": role, "content": content, "tool_calls": [*calls] or None, "tool_call_id": call_id,
+        "role": role, "content": content, "tool_calls": [*calls] or None,
+        "tool_call_id": None if call_id is None else _text(call_id),
     }  # fmt: skip
 
 

@@ -105,6 +105,42 @@ def test_rows_have_what_is_documented() -> None:
     assert verl_row(talk)["extra_info"]["reward"] == 1.0
 
 
+class Steps:
+    """A store that gives a trajectory for each list of new messages."""
+
+    def __init__(self, *new: list[Any]) -> None:
+        self._new = new
+
+    def lines(self, _sql: str, _format_name: str) -> Iterator[bytes]:
+        for number, new in enumerate(self._new):
+            row = step(0, None, new, [said("assistant", "done")])
+            yield json.dumps(row | {"trajectory_id": f"t{number}"}).encode()
+
+
+@pytest.mark.parametrize("file_format", ["trl", "verl"])
+def test_ids_that_are_no_text_become_text(file_format: Any) -> None:
+    result = {"role": "tool", "content": "4", "tool_call_id": 7}
+    file = io.BytesIO()
+    write_training_file(
+        Steps([result]), "true", file_format, 0.5, file, lambda _: None  # type: ignore[arg-type]
+    )  # fmt: skip
+    [row] = pyarrow.parquet.read_table(io.BytesIO(file.getvalue())).to_pylist()
+    assert row["prompt"][0]["tool_call_id"] == "7"
+
+
+def test_a_group_of_rows_is_bounded_by_the_arguments_of_calls_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("infra.training_files._MAX_GROUP_CHARACTERS", 1_000)
+    function = {"name": "write", "arguments": "x" * 600}
+    call = {"role": "assistant", "tool_calls": [{"id": "c", "function": function}]}
+    file = io.BytesIO()
+    write_training_file(
+        Steps(*[[call]] * 6), "true", "trl", 0.5, file, lambda _: None  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert pyarrow.parquet.ParquetFile(file).num_row_groups == 3
+
+
 class Lines:
     """A store that gives many trajectories, and knows how many were taken."""
 
