@@ -78,6 +78,8 @@ class KeyFollower(Follower):
         self.book = KeyBook(_load(cache))
         #: When the end of the topic was last seen (monotonic), 0 for never.
         self.seen_end_at = 0.0
+        self._is_copied = True
+        self._is_refused = False
 
     @property
     def is_ready(self) -> bool:
@@ -109,10 +111,22 @@ class KeyFollower(Follower):
                 key_id = (message.key or b"").decode("utf-8", "replace")
                 book = book.with_change(key_id, record)
         if received:
-            self.book = book
-            _save(self._cache, book)
+            self.book, self._is_copied = book, False
         elif consumer.at_end():  # a broker that is slow returns nothing too
             self.seen_end_at, self.waits_for = time.monotonic(), ""
+        if not self._is_copied:
+            self._copy()
+
+    def _copy(self) -> None:
+        """Keys are known without the copy; where the disk refuses it, the next poll tries again."""
+        try:
+            _save(self._cache, self.book)
+        except OSError as error:
+            if not self._is_refused:
+                _log.warning("key_copy_waits", error=error.strerror)
+            self._is_refused = True
+            return
+        self._is_copied, self._is_refused = True, False
 
 
 def _load(path: Path) -> list[KeyRecord]:

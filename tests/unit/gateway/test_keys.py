@@ -1,7 +1,8 @@
 """The follower knows the end of the keys from silence: a slow broker is silent too."""
 
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from inference.access.keys import KeyFollower
@@ -64,5 +65,31 @@ def test_silence_before_the_end_is_not_the_end(tmp_path: Path) -> None:
                 break
         assert follower.is_ready
         assert [record.tenant_id for record in follower.book.records()] == ["acme"]
+    finally:
+        follower.stop()
+
+
+def until(bus: SlowBus, condition: Callable[[], object]) -> None:
+    """Wait, poll by poll."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert bus.polled.acquire(timeout=10)
+        assert time.monotonic() < deadline, "the condition did not come true"
+
+
+def test_keys_are_known_while_the_disk_refuses_their_copy(tmp_path: Path) -> None:
+    bus, cache = SlowBus(), tmp_path / "keys.json"
+    bus.go.set()
+    bus.admin().create_topics([topics.topic(topics.KEYS)], 1, 1)
+    follower = KeyFollower(bus, cache)
+    cache.mkdir()  # no file can take its place
+    follower.start()
+    try:
+        publish_key(bus, make_key("acme", ("capture",))[1])
+        until(bus, lambda: follower.book.records() and follower.seen_end_at)
+        assert follower.is_alive
+        cache.rmdir()
+        until(bus, cache.is_file)
+        assert [r.tenant_id for r in KeyFollower(bus, cache).book.records()] == ["acme"]
     finally:
         follower.stop()
