@@ -102,6 +102,8 @@ def _cached(
         in_turn(final.with_suffix(".lock"), name, MAX_SECONDS, lambda _: None),
         tempfile.TemporaryDirectory(prefix=".rival-", dir=final.parent) as folder,
     ):
+        if (final / program).is_file():  # another process made it meanwhile
+            return final / program
         problem = install(Path(folder) / "made", requirement)
         if problem is not None:
             raise ConfigError(f"{name} cannot be installed: {problem} Allow the package index.")
