@@ -32,14 +32,17 @@ FROM
         arraySum(arrayMap(span -> if(span.start < ifNull(approximate_from, 0), 0, toInt64(span.end) - span.start), changed_tokens)) AS changed_behind,
         toInt64(length(token_ids)) AS num_tokens,
         if(empty(token_ids), greatest(ifNull(completion_tokens, 0), 0), num_tokens) AS sampled,
-        if(training_eligible, num_tokens - changed, 0) AS trainable,
-        if(training_eligible AND approximate_from IS NOT NULL, num_tokens - assumeNotNull(approximate_from) - changed_behind, 0) AS approximate,
+        training_eligible AND notEmpty(prompt_token_ids) AS may_train,
+        if(may_train, num_tokens - changed, 0) AS trainable,
+        if(may_train AND approximate_from IS NOT NULL, num_tokens - assumeNotNull(approximate_from) - changed_behind, 0) AS approximate,
         sampled - trainable AS lost,
+        arrayFirst(gap -> gap.field = 'action_and_result.token_ids' AND gap.reason != 'shown_to_client', gaps).reason AS why_none,
         multiIf(
             NOT training_eligible, 'not_permitted',
+            notEmpty(token_ids) AND empty(prompt_token_ids), 'prompt_not_said',
             notEmpty(token_ids), 'changed_by_redaction',
-            arrayFirst(gap -> gap.field = 'action_and_result.token_ids', gaps).reason = '', 'not_said',
-            arrayFirst(gap -> gap.field = 'action_and_result.token_ids', gaps).reason) AS reason
+            why_none = '', 'not_said',
+            why_none) AS reason
     FROM steps
     WHERE kind = 'model_call' AND attempt_of IS NULL AND trajectory_id != ''
 )

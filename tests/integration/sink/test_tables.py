@@ -15,11 +15,13 @@ import pytest
 
 from schemas import tables
 from schemas.atdp.training import Decision
+from schemas.atdp.types import ActionResult, Governance, TokenSpan, Usage
 from schemas.clock import SystemClock
 from schemas.errors import ConfigError, TransientError
 from schemas.ids import uuid7
 from schemas.settings import Settings
 from schemas.telemetry import Metrics
+from streams.redaction import gaps
 from streams.sink.migrate import migrate, open_migrated, recorded, shipped
 from streams.sink.store import ClickHouseStore
 from streams.sink.writer import Writer, token
@@ -303,3 +305,33 @@ def test_samples_show_what_became_of_them(store: ClickHouseStore) -> None:
     ]  # fmt: skip
     sql = "SELECT num_trained_tokens FROM microbatches WHERE has(tenant_ids, {owner:String})"
     assert one(store, sql, owner=owner) == 2
+
+
+def test_what_share_of_the_tokens_can_be_trained_and_why_the_rest_cannot(
+    store: ClickHouseStore,
+) -> None:
+    owner = tenant()
+    whole = ActionResult(
+        prompt_token_ids=(1, 2), token_ids=(11, 12, 13, 14, 15), logprobs=(-0.1, -0.2),
+        changed_tokens=(TokenSpan(start=0, end=1), TokenSpan(start=2, end=4)), approximate_from=1,
+    )  # fmt: skip
+    promptless = ActionResult(token_ids=(11, 12, 13), logprobs=(-0.1, -0.2, -0.3))
+    withheld = ActionResult(usage=Usage(completion_tokens=7))
+    permitted = Governance(training_eligible=True)
+    write(store, [
+        step(owner, "t-0", 0, action_and_result=whole, governance=permitted),
+        step(owner, "t-0", 1, action_and_result=promptless, governance=permitted),
+        step(owner, "t-0", 2, action_and_result=withheld, governance=permitted,
+             gaps=(gaps.TOKENS_SHOWN, gaps.TOKENS_WITHHELD)),
+        step(owner, "t-0", 3, action_and_result=whole),
+    ])  # fmt: skip
+    ((sampled, trainable, approximate, lost),) = store.rows(
+        "SELECT sampled_tokens, trainable_tokens, approximate_tokens, lost_tokens "
+        "FROM trainable_shares WHERE tenant_id = {owner:String}",
+        {"owner": owner},
+    )
+    assert (sampled, trainable, approximate) == (20, 2, 2)
+    assert lost == {
+        "changed_by_redaction": 3, "prompt_not_said": 3, "withheld_by_redaction": 7,
+        "not_permitted": 5,
+    }  # fmt: skip
