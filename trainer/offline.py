@@ -14,6 +14,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -73,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(own: argparse.Namespace, say: Say) -> dict[str, object]:
     """Split, learn twice, compare; the weights of `filtered` go to the folder."""
+    if own.folder.exists() and (not own.folder.is_dir() or any(own.folder.iterdir())):
+        raise ConfigError(f"{own.folder} is there already. Name another folder, or remove it.")
     torch.manual_seed(own.seed)
     talks = read(own.talks)
     held_out = [talk for talk in talks if is_held_out(talk.task, own.seed, own.held_out)]
@@ -195,10 +198,14 @@ class Student:
         return found
 
     def save(self, folder: Path) -> None:
-        """A checkpoint folder in bf16."""
+        """A checkpoint folder in bf16; it appears complete."""
         disable_progress_bar()  # it would be one line of the log
-        self.tokenizer.save_pretrained(folder)
-        copy.deepcopy(self.policy.model).to(torch.bfloat16).save_pretrained(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as incoming:
+            made = Path(incoming) / "made"
+            self.tokenizer.save_pretrained(made)
+            copy.deepcopy(self.policy.model).to(torch.bfloat16).save_pretrained(made)
+            made.rename(folder)
 
     def _render(self, messages: list[dict[str, str]], *, answers: bool) -> str:
         try:

@@ -38,7 +38,9 @@ def train(
     base_steps: Annotated[
         int, typer.Option(min=0, help="Steps of a new model over all text, before.")
     ] = 200,
-    held_out: Annotated[float, typer.Option(help="Share of the tasks that is kept out.")] = 0.3,
+    held_out: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the tasks that is kept out.")
+    ] = 0.3,
     seed: Annotated[int, typer.Option(help="Seed of the split and of the order.")] = 0,
     data_dir: DataDir = None,
     as_json: AsJson = False,
@@ -62,11 +64,18 @@ def train(
                "--held-out": held_out, "--success": settings.batching.success_reward}  # fmt: skip
     chosen = [text for name, value in numbers.items() for text in (name, str(value))]
     chosen += ["--model", str(model.absolute())] if model is not None else []
-    python = ensure_engine(settings.worker.python, lambda text: typer.echo(text, err=True))
+    rated = f"{condition_of(where, '', datetime.now(UTC))} AND reward IS NOT NULL"
     with tempfile.TemporaryDirectory(prefix="headrace-train-") as folder:
         file = Path(folder) / "talks.jsonl"
         with open_reader(data_dir) as reader, file.open("w") as lines:
-            lines.writelines(_lines(reader, condition_of(where, "", datetime.now(UTC))))
+            lines.writelines(_lines(reader, rated))
+        if file.stat().st_size == 0:  # told before the engine's environment is made
+            raise ConfigError(
+                "There is nothing to learn from: no conversation with a reward is stored, or "
+                '--where chooses none. `headrace query "SELECT reward, count() FROM trajectories '
+                'GROUP BY reward"` shows what there is.'
+            )
+        python = ensure_engine(settings.worker.python, lambda text: typer.echo(text, err=True))
         found = _learn(settings, python, [str(file), str(out.absolute()), *chosen])
     sys.stdout.write(f"{json.dumps(found)}\n" if as_json else _told(found, out))
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +53,17 @@ def test_what_is_told_claims_no_more_than_the_data_carry() -> None:
 def test_what_to_learn_from_has_to_be_said() -> None:
     with pytest.raises(ConfigError, match="--from-replay"):
         train(Path("model"))
+
+
+def test_nothing_to_learn_from_is_said_before_an_engine_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Empty:
+        def lines(self, sql: str, _format_name: str) -> Iterator[bytes]:
+            assert "WHERE (reward > 2) AND reward IS NOT NULL" in sql
+            return iter(())
+
+    monkeypatch.setattr("infra.store.open_reader", lambda _: nullcontext(Empty()))
+    monkeypatch.setattr("infra.local.engine.ensure_engine", lambda *_: pytest.fail("made"))
+    with pytest.raises(ConfigError, match="nothing to learn from"):
+        train(tmp_path / "model", from_replay=True, where="reward > 2", data_dir=tmp_path)

@@ -116,6 +116,23 @@ def test_successes_become_likelier_than_failures_and_the_control_does_not_learn_
     assert found["filtered"]["change_failure"][1] > found["filtered"]["change_success"][2]
     assert found["control"]["nats_failure"] < found["filtered"]["nats_failure"]
     assert (tmp_path / "model" / "config.json").is_file()
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "talks.jsonl"}
+    assert offline.main(arguments) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_a_model_that_was_not_saved_to_its_end_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(offline.LlamaForCausalLM, "save_pretrained", full)
+    arguments = [str(written(tmp_path, 40)), str(tmp_path / "model"), "--base-steps", "0",
+                 "--steps", "1", "--width", "64", "--layers", "1"]  # fmt: skip
+    with pytest.raises(OSError, match="no space"):
+        offline.main(arguments)
+    assert {path.name for path in tmp_path.iterdir()} == {"talks.jsonl"}
 
 
 def test_nothing_to_learn_from_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
