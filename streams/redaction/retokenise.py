@@ -7,10 +7,10 @@ tokenizer; all other tokens stay the very ones that the policy read or sampled:
     ids      [ Dear][ Mi][a][,][ your]          →   [ Dear][ <][PER][SON][_q…][>][,][ your]
              exact   changed                        exact   changed               approximate
 
-    EXACT        the same token, and nothing before it changed
-    APPROXIMATE  the same token behind a change: it was sampled in another context, so that its
+    exact        the same token, and nothing before it changed
+    approximate  the same token behind a change: it was sampled in another context, so that its
                  log-probability holds nearly
-    CHANGED      of a run that touched private data: the policy never wrote it; it is in no loss
+    changed      of a run that touched private data: the policy never wrote it; it is in no loss
 
 All positions are bytes, since a token may be a part of a letter. What does not come out equal to
 the byte is refused with `NotAlignedError`, never passed on. Pure.
@@ -18,26 +18,12 @@ the byte is refused with `NotAlignedError`, never passed on. Pure.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from itertools import accumulate
 from typing import Protocol
 
 
 class NotAlignedError(Exception):
     """The tokens do not spell the text they are said to. Their ids have to be withheld."""
-
-
-class Standing(Enum):
-    """What a token is to the policy that read or sampled the original."""
-
-    EXACT = "exact"
-    APPROXIMATE = "approximate"
-    CHANGED = "changed"
-
-    @property
-    def may_train(self) -> bool:
-        """Whether the token may be in a loss."""
-        return self is not Standing.CHANGED
 
 
 class Tokenizer(Protocol):
@@ -71,22 +57,6 @@ class Retokenised:
     origins: tuple[int | None, ...]
     #: Runs of tokens that were replaced: from, to in the original, from, to here.
     runs: tuple[tuple[int, int, int, int], ...]
-
-    @property
-    def standings(self) -> tuple[Standing, ...]:
-        """Of each token."""
-        first = self.runs[0][2] if self.runs else len(self.token_ids)
-        kept = (Standing.EXACT, Standing.APPROXIMATE)
-        return tuple(
-            Standing.CHANGED if origin is None else kept[index > first]
-            for index, origin in enumerate(self.origins)
-        )
-
-    @property
-    def trainable_share(self) -> float:
-        """Tokens that may be in a loss, of all; 1 where there are none."""
-        kept = sum(origin is not None for origin in self.origins)
-        return kept / len(self.token_ids) if self.token_ids else 1.0
 
     def moved(self, index: int) -> int:
         """Where a border between two tokens of the original is now; one inside a run that was

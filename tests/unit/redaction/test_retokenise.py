@@ -11,7 +11,7 @@ from schemas.errors import ConfigError
 from streams.redaction.agent import tokenizers_of
 from streams.redaction.huggingface import HuggingFaceTokenizer
 from streams.redaction.placeholders import Placeholders
-from streams.redaction.retokenise import Edit, NotAlignedError, Standing, pieces, retokenise
+from streams.redaction.retokenise import Edit, NotAlignedError, pieces, retokenise
 from tests.unit.redaction.tokenizer_families import CORPUS, EXACT, LOSSY, ids_of, whole_words
 
 SECRET = "alice.jones@example.com"
@@ -46,16 +46,12 @@ def test_what_every_token_is(engine: Engine, parts: list[str]) -> None:
     now = b"".join(pieces(made.token_ids, tokenizer))
     assert now == text.replace(SECRET.encode(), PLACEHOLDER.encode())
     assert SECRET not in engine.decode(made.token_ids)
-    is_behind = False
-    for token_id, origin, standing in zip(
-        made.token_ids, made.origins, made.standings, strict=True
-    ):
-        assert standing.may_train == (origin is not None)
+    for token_id, origin in zip(made.token_ids, made.origins, strict=True):
         if origin is not None:
             assert ids[origin] == token_id
             assert SECRET.encode() not in spelt[origin]
-            assert standing is (Standing.APPROXIMATE if is_behind else Standing.EXACT)
-        is_behind |= standing is Standing.CHANGED
+    new = [i for i, origin in enumerate(made.origins) if origin is None]
+    assert new == [i for _, _, first, end in made.runs for i in range(first, end)]
     kept = [origin for origin in made.origins if origin is not None]
     gone = sorted(set(range(len(ids))) - set(kept))
     assert kept == sorted(kept)
@@ -84,8 +80,8 @@ def test_a_text_without_private_data_stays_as_it_is(engine: Engine) -> None:
     ids = ids_of(engine, CORPUS[0])
     made = retokenise(ids, pieces(ids, tokenizer), [], tokenizer)
     assert list(made.token_ids) == ids
-    assert set(made.standings) == {Standing.EXACT}
-    assert made.trainable_share == 1.0
+    assert made.origins == (*range(len(ids)),)
+    assert made.runs == ()
 
 
 @pytest.mark.parametrize("name", LOSSY)
@@ -136,8 +132,7 @@ def test_only_tokens_that_touch_an_edit_go() -> None:
     made = retokenise(ids, pieces(ids, tokenizer), [Edit(3, 4, "XY"), Edit(8, 9, "Z")], tokenizer)
     assert b"".join(pieces(made.token_ids, tokenizer)) == b"abcXYefghZj"
     assert made.origins == (0, None, None, 2, 3, None)
-    assert [s.value[0] for s in made.standings] == list("eccaac")
-    assert made.trainable_share == 0.5
+    assert made.runs == ((1, 2, 1, 3), (4, 5, 5, 6))
     assert [made.moved(i) for i in range(6)] == [0, 1, 3, 4, 5, 6]
 
 
