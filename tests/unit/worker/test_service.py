@@ -68,5 +68,8 @@ def test_the_engine_sees_none_of_our_settings_and_no_secret_on_its_command_line(
     assert [name for name in environment if name.startswith("HEADRACE_")] == [
         "HEADRACE_ENGINE_SECRET"
     ]
-    assert "hush" not in command.arguments()
-    assert command.arguments()[-2:] == ["--max-model-len", "7"]
+    arguments = command.arguments()
+    assert "hush" not in arguments
+    assert arguments[-2:] == ["--max-model-len", "7"]
+    # With which probability a token was drawn: after temperature and the like.
+    assert arguments[arguments.index("--logprobs-mode") + 1] == "processed_logprobs"
