@@ -26,9 +26,9 @@ _OBJECTIVE_ARGUMENTS = (
     "logp", "logp_prox", "logp_behaviour", "advantage", "mask", "sequence_ids", "version_lag",
 )  # fmt: skip
 _REWARD_ARGUMENTS = ("prompt", "answer", "reward", "task_key")
-#: What a module that is wrong raises while it is imported.
-_BROKEN = (ImportError, SyntaxError, AttributeError, LookupError, NameError, OSError, RuntimeError,
-           TypeError, ValueError)  # fmt: skip
+#: What code that is wrong raises.
+_BROKEN = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError,
+           OSError, RuntimeError, SyntaxError, TypeError, ValueError)  # fmt: skip
 
 Rate = Callable[[Example], Example]
 """Gives an example the reward that it learns from."""
@@ -77,10 +77,7 @@ def rate_of(name: str | None, model: Path, code: Path | None) -> Rate:
         _, _, task_key = example.task.partition("/")
 
         def again(reward: float) -> float:
-            found = own(prompt, answer, reward, task_key)
-            if isinstance(found, bool | int | float) and math.isfinite(found):
-                return float(found)
-            raise PermanentError(Reason.NOT_FINITE, "reward")
+            return _number_of(own, (prompt, answer, reward, task_key))
 
         replaced = example.replaced_reward
         return dataclasses.replace(
@@ -90,6 +87,17 @@ def rate_of(name: str | None, model: Path, code: Path | None) -> Rate:
         )
 
     return rated
+
+
+def _number_of(own: Callable[..., Any], arguments: tuple[str, str, float, str]) -> float:
+    """PermanentError when the function fails; without its text, which may quote the answer."""
+    try:
+        found = own(*arguments)
+    except _BROKEN:
+        raise PermanentError(Reason.BUG, "reward") from None
+    if isinstance(found, bool | int | float) and math.isfinite(found):
+        return float(found)
+    raise PermanentError(Reason.NOT_FINITE, "reward")
 
 
 def _function(

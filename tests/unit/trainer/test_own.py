@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import traceback
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +15,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from schemas.atdp.training import SequenceKind
-from schemas.errors import ConfigError, PermanentError
+from schemas.errors import ConfigError, PermanentError, Reason
 from schemas.settings import TrainerSettings
 from tests.architecture.size_gates import ROOT
 from tests.unit.trainer.batches import VOCABULARY, load, make_model, some_examples
@@ -33,6 +34,8 @@ def no_number(logp, a, b, c, d, e, f): return logp, {}
 def no_gradient(logp, a, b, c, d, e, f): return logp.detach().sum(), {}
 def fails(logp, a, b, c, d, e, f): raise ValueError("secret")
 def nan(prompt, answer, reward, task_key): return float("nan")
+def reads(prompt, answer, reward, task_key): return float(answer)
+def divides(prompt, answer, reward, task_key): return reward / 0
 """
 
 
@@ -122,10 +125,21 @@ def test_the_documented_reward_sees_the_text(model: Path, code: Path) -> None:
     assert rate_of(None, model, None)(examples[0]) is examples[0]
 
 
-def test_a_reward_that_is_no_number_poisons_its_batch(model: Path, code: Path) -> None:
-    rate = rate_of("wrong_mine:nan", model, code)
-    with pytest.raises(PermanentError):
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("nan", Reason.NOT_FINITE), ("reads", Reason.BUG), ("divides", Reason.BUG)],
+)
+def test_a_reward_that_is_no_number_poisons_its_batch(
+    model: Path, code: Path, name: str, reason: Reason
+) -> None:
+    rate = rate_of(f"wrong_mine:{name}", model, code)
+    with pytest.raises(PermanentError) as error:
         rate(some_examples(load(model), 1)[0])
+    assert (error.value.reason, error.value.field) == (reason, "reward")
+    assert "could not convert" not in "".join(traceback.format_exception(error.value))
+
+
+def test_a_reward_that_takes_other_arguments_is_refused(model: Path, code: Path) -> None:
     with pytest.raises(ConfigError, match="does not take"):
         rate_of("wrong_mine:few", model, code)
 
