@@ -240,7 +240,7 @@ def _merged(
     merged: list[tuple[int, int, str]] = []
     longest = 0
     for start, end, made in sorted(found):
-        if end <= start or any(start < last and first < end for first, last in ours):
+        if end <= start or any(first <= start and end <= last for first, last in ours):
             continue
         if merged and start < merged[-1][1]:
             before = merged.pop()

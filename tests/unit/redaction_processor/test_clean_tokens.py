@@ -206,6 +206,20 @@ async def test_a_wrong_tokenizer_that_spells_short_texts_withholds(
     assert gaps.TOKENS_NOT_ALIGNED in step.gaps
 
 
+@pytest.mark.parametrize("depth", [2, 7, 9])
+async def test_what_goes_with_a_placeholder_inside_goes_whole(talk: Talk, depth: int) -> None:
+    """Texts nested too deep are not read but taken out, also with what was redacted before."""
+    one = await talk.step([user(f"Write to {EMAIL} please")], said("your flight"), "a")
+    (span,) = one.governance.redactions
+    text = f"from {span.placeholder} to {PHONE} and {CARD}"
+    for _ in range(depth):
+        text = json.dumps({"a": text})
+    step = await talk.step([user(text)], said("your flight leaves"), "b")
+    assert [v for v in PLANTED if v in talk.spelt(step)] == []
+    assert step.action_and_result.token_ids
+    assert gaps.TOKENS_CHANGED in step.gaps
+
+
 async def test_text_that_the_upstream_kept_to_itself_withholds(talk: Talk) -> None:
     call = talk.call([user(f"Write to {EMAIL}")], said("yes"), "a")
     asked = json.loads(call.request_body) | {"include_reasoning": False}
