@@ -69,7 +69,7 @@ class Shown:
                 f"{found['failed_calls']} calls failed": found["failed_calls"] > 0,
                 f"{found['failed_rewards']} rewards were not taken": found["failed_rewards"] > 0,
                 "no update was made; the logs of the stack say why": (
-                    self.updates and not found["updates"]
+                    self.updates and found["updates"] == found["updates_stopped"]
                 ),
             }.items()
             if is_so

@@ -18,6 +18,7 @@ from infra.demo.learning.figures import (
     numbers,
     paired_gain,
 )
+from infra.demo.learning.show import Shown
 from infra.demo.learning.tasks import GOODS, KINDS, TOOLS, is_held_out, lessons, tasks
 
 
@@ -134,3 +135,14 @@ def test_a_png_is_one(tmp_path: Path) -> None:
     width, height = struct.unpack(">II", data[16:24])
     length = struct.unpack(">I", data[33:37])[0]
     assert len(zlib.decompress(data[41 : 41 + length])) == height * (1 + 3 * width)
+
+
+def test_a_course_whose_updates_were_all_stopped_has_a_problem() -> None:
+    def problems(*steps: dict[str, float], updates: bool = True) -> list[str]:
+        found = numbers(Course(), steps, Served((), 500, (), ()), 1.0)
+        return Shown(Course(), found, Path("curve.png"), updates).problems
+
+    assert problems({"stopped": 1.0}, {}) == []
+    assert problems(updates=False) == []
+    for none in (problems({"stopped": 1.0}), problems()):
+        assert none == ["no update was made; the logs of the stack say why"]
