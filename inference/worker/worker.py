@@ -219,10 +219,11 @@ class Worker:
 
     def _take(self, step: Step, target: VersionRef, started: float, *, tell: bool = True) -> None:
         """Take the step; by a snapshot where the deltas are not to be had."""
+        adapter = None if isinstance(step, Refuse) else self._adapter(target)
         try:
-            timing, stage_ms = self._stepped(step, target)
+            timing, stage_ms = self._stepped(step, target, adapter)
         except RefusedError as refused:
-            timing, stage_ms = self._healed(step, target, refused)
+            timing, stage_ms = self._healed(step, target, adapter, refused)
         self.serving = self._last_good = target
         self._beat()
         self._measures.serves(target)
@@ -238,25 +239,23 @@ class Worker:
                   stage_ms=round(stage_ms, 1), pause_ms=round(timing.pause_ms, 1))  # fmt: skip
 
     def _healed(
-        self, step: Step, target: VersionRef, refused: RefusedError
+        self, step: Step, target: VersionRef, adapter: str | None, refused: RefusedError
     ) -> tuple[Timing, float]:
         """By a snapshot; what was refused first says most where that does not do either."""
         healing = restore_step(target, self._follower.history)
         if isinstance(step, Refuse | Relabel) or isinstance(healing, Refuse):
             raise refused
         try:
-            return self._stepped(healing, target)
+            return self._stepped(healing, target, adapter)
         except RefusedError:
             raise refused from None
 
-    def _stepped(self, step: Step, target: VersionRef) -> tuple[Timing, float]:
+    def _stepped(self, step: Step, target: VersionRef, adapter: str | None) -> tuple[Timing, float]:
         assert self._shadow is not None
         shadow = self._shadow
         if isinstance(step, Refuse):
             raise RefusedError(step.refusal, f"version {target.version}")
-        label = Label(
-            self._identity.policy, target.version, target.root, adapter=self._adapter(target)
-        )
+        label = Label(self._identity.policy, target.version, target.root, adapter=adapter)
         if isinstance(step, Relabel):
             return self._updater.relabel(shadow, label), 0.0
         before, begun = dict(shadow.digests), self._clock()

@@ -26,11 +26,13 @@ class Cupboard:
     is_up: bool = True
     refuses: bool = False
     flips: bool = False
+    num_loads: int = 0
 
     def is_healthy(self) -> bool:
         return self.is_up
 
     def load_adapter(self, name: str, folder: Path) -> dict[str, bytes]:
+        self.num_loads += 1
         if self.refuses or not self.is_up:
             raise EngineError("/v1/load_lora_adapter was answered 400")
         self.held[name] = folder
@@ -104,8 +106,10 @@ def test_what_the_engine_does_not_take_is_refused_and_nothing_moves(
 ) -> None:
     scene.apply(scene.one)
     setattr(scene.cupboard, way, True)
+    num_loads = scene.cupboard.num_loads
     ack = scene.stage.go_to(scene.two)
     assert (ack.status, ack.error) == (AckStatus.REFUSED, "adapter_refused")
+    assert scene.cupboard.num_loads == num_loads + 1
     scene.require(scene.one)
     setattr(scene.cupboard, way, False)
     scene.apply(scene.two)
