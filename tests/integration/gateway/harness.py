@@ -22,6 +22,7 @@ from schemas.errors import TransientError
 from schemas.secrets import create_root_secret
 from schemas.settings import Settings
 
+CHAT = "/v1/chat/completions"
 ALL_SCOPES = ("capture", "feedback:write", "events:write", "trajectories:read")
 Script = Callable[["Connection"], Awaitable[None]]
 
@@ -61,6 +62,24 @@ def whole(body: bytes, *extra: bytes) -> bytes:
     """A complete JSON answer."""
     lines = [b"HTTP/1.1 200 OK", b"Content-Type: application/json", *extra]
     return b"\r\n".join([*lines, f"Content-Length: {len(body)}".encode(), b"", body])
+
+
+async def echo(connection: Connection) -> None:
+    """Answers with what it was sent."""
+    await connection.send(whole(connection.body))
+
+
+def in_two(first: bytes, goes_on: asyncio.Event, second: bytes) -> Script:
+    """A stream of two chunks, the second one when that is set."""
+
+    async def script(connection: Connection) -> None:
+        await connection.send(SSE_HEAD)
+        await connection.chunk(first)
+        await goes_on.wait()
+        await connection.chunk(second)
+        await connection.send(b"0\r\n\r\n")
+
+    return script
 
 
 class ScriptedUpstream:

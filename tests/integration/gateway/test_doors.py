@@ -8,11 +8,16 @@ import pytest
 
 from schemas.atdp import avro
 from schemas.atdp.types import Feedback, RewardKind, Step, TrajectoryEnd
-from tests.integration.gateway.harness import Connection, ScriptedUpstream, new_key, running, whole
+from tests.integration.gateway.harness import (
+    CHAT,
+    Connection,
+    ScriptedUpstream,
+    new_key,
+    running,
+    whole,
+)
 
 pytestmark = pytest.mark.integration
-
-CHAT = "/v1/chat/completions"
 
 
 async def ok(connection: Connection) -> None:

@@ -24,9 +24,11 @@ from schemas.atdp.types import Outcome
 from schemas.bus.kafka import KafkaBus
 from schemas.settings import Settings
 from tests.integration.gateway.harness import (
+    CHAT,
     SSE_HEAD,
     Connection,
     ScriptedUpstream,
+    echo,
     eventually,
     make_bus,
     make_settings,
@@ -34,17 +36,11 @@ from tests.integration.gateway.harness import (
     positions,
     read_events,
     running,
-    whole,
 )
 
 pytestmark = pytest.mark.integration
 
-CHAT = "/v1/chat/completions"
 NOWHERE = "127.0.0.1:1"
-
-
-async def echo(connection: Connection) -> None:
-    await connection.send(whole(connection.body))
 
 
 @asynccontextmanager

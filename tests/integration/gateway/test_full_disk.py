@@ -12,6 +12,7 @@ import pytest
 from infra.local.ports import free_ports
 from schemas.atdp.types import Outcome
 from tests.integration.gateway.harness import (
+    CHAT,
     ScriptedUpstream,
     eventually,
     make_bus,
@@ -20,7 +21,7 @@ from tests.integration.gateway.harness import (
     positions,
     read_events,
 )
-from tests.integration.gateway.test_faults import CHAT, start_process, stream
+from tests.integration.gateway.test_faults import start_process, stream
 
 pytestmark = pytest.mark.integration
 

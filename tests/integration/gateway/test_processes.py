@@ -18,27 +18,24 @@ from inference.fleet.supervisor import Fleet, hold_port
 from infra.local.ports import free_ports
 from schemas import codec
 from schemas.atdp import Exchange
+from schemas.atdp.types import Outcome
 from schemas.bus import Bus, Received
 from schemas.errors import ConfigError
 from tests.integration.gateway.harness import (
+    CHAT,
     SSE_HEAD,
     Connection,
     ScriptedUpstream,
+    echo,
     eventually,
+    in_two,
     make_bus,
     make_settings,
     new_key,
     positions,
-    whole,
 )
 
 pytestmark = pytest.mark.integration
-
-CHAT = "/v1/chat/completions"
-
-
-async def echo(connection: Connection) -> None:
-    await connection.send(whole(connection.body))
 
 
 @dataclass
@@ -183,15 +180,7 @@ async def all_events(bus: Bus, start: dict[tuple[str, int], int], tenant: str) -
 
 async def test_streams_finish_when_the_gateway_is_told_to_end(tmp_path: Path, kafka: str) -> None:
     may_end = asyncio.Event()
-
-    async def slow(connection: Connection) -> None:
-        await connection.send(SSE_HEAD)
-        await connection.chunk(b"data: 1\n\n")
-        await may_end.wait()
-        await connection.chunk(b"data: 2\n\n")
-        await connection.send(b"0\r\n\r\n")
-
-    upstream = ScriptedUpstream(slow)
+    upstream = ScriptedUpstream(in_two(b"data: 1\n\n", may_end, b"data: 2\n\n"))
     await upstream.start()
     _, key = new_key(make_bus(kafka), "capture")
     async with several(tmp_path, kafka, upstream.url, key) as stage, fresh() as http:
@@ -217,18 +206,13 @@ def is_refused(url: str) -> bool:
 
 async def test_upstreams_are_read_anew_under_calls_that_go_on(tmp_path: Path, kafka: str) -> None:
     may_end = asyncio.Event()
-
-    async def first(connection: Connection) -> None:
-        await connection.send(SSE_HEAD)
-        await connection.chunk(b"first ")
-        await may_end.wait()
-        await connection.chunk(b"to the end")
-        await connection.send(b"0\r\n\r\n")
-
-    old, new = ScriptedUpstream(first), ScriptedUpstream(echo)
+    old = ScriptedUpstream(in_two(b"first ", may_end, b"to the end"))
+    new = ScriptedUpstream(echo)
     await old.start()
     await new.start()
-    _, key = new_key(make_bus(kafka), "capture")
+    bus = make_bus(kafka)
+    tenant, key = new_key(bus, "capture")
+    start = positions(bus)
     async with several(tmp_path, kafka, old.url, key) as stage, aiohttp.ClientSession() as http:
         under_way = await http.post(stage.url + CHAT, data=b"x", headers=stage.headers)
         assert await under_way.content.readany() == b"first "
@@ -246,6 +230,8 @@ async def test_upstreams_are_read_anew_under_calls_that_go_on(tmp_path: Path, ka
         assert await stage.post(http, b"on the same connection") == (200, b"on the same connection")
     assert stage.process.returncode == 0
     assert len(old.seen) == 1
+    [event] = await all_events(bus, start, tenant)  # of the one that began while capture was on
+    assert (event.response_body, event.outcome) == (b"first to the end", Outcome.COMPLETE)
     await old.stop()
     await new.stop()
 

@@ -11,17 +11,18 @@ from yarl import URL
 
 from schemas.atdp.types import Exchange, Outcome, TrajectorySource
 from tests.integration.gateway.harness import (
+    CHAT,
     SSE_HEAD,
     Connection,
     ScriptedUpstream,
     eventually,
+    in_two,
     running,
     whole,
 )
 
 pytestmark = pytest.mark.integration
 
-CHAT = "/v1/chat/completions"
 ODD_BODY = (
     b'{ "messages":[{"role":"user","content":"a\\ud83d b"}],"seed":12345678901234567890,'
     b'"x_unknown":{"b":1,"a":0.10},\t"temperature":1e0}\n'
@@ -90,15 +91,9 @@ async def test_a_stream_cut_anywhere_arrives_identical(tmp_path: Path, kafka: st
 async def test_a_chunk_is_released_before_the_next_one_exists(tmp_path: Path, kafka: str) -> None:
     go_on = asyncio.Event()
 
-    async def wait_between(connection: Connection) -> None:
-        await connection.send(SSE_HEAD)
-        await connection.chunk(b"data: 1\n\n")
-        await go_on.wait()
-        await connection.chunk(b"data: 2\n\n")
-        await connection.send(b"0\r\n\r\n")
-
+    upstream = ScriptedUpstream(in_two(b"data: 1\n\n", go_on, b"data: 2\n\n"))
     async with (
-        running(tmp_path, kafka, ScriptedUpstream(wait_between)) as gw,
+        running(tmp_path, kafka, upstream) as gw,
         gw.post(CHAT, b"{}") as answer,
     ):
         assert await answer.content.readany() == b"data: 1\n\n"
@@ -148,13 +143,7 @@ async def test_a_client_that_leaves_before_the_first_byte(tmp_path: Path, kafka:
 async def test_drain_reads_to_the_end_after_the_client_left(tmp_path: Path, kafka: str) -> None:
     gone = asyncio.Event()
 
-    async def goes_on(connection: Connection) -> None:
-        await connection.send(SSE_HEAD)
-        await connection.chunk(b"data: 1\n\n")
-        await gone.wait()
-        await connection.chunk(b'data: {"usage":1}\n\n')
-        await connection.send(b"0\r\n\r\n")
-
+    goes_on = in_two(b"data: 1\n\n", gone, b'data: {"usage":1}\n\n')
     options = {"when_client_leaves": "drain"}
     async with running(tmp_path, kafka, ScriptedUpstream(goes_on), **options) as gw:
         async with gw.post(CHAT, b"{}") as answer:

@@ -8,6 +8,7 @@ import pytest
 
 from schemas.atdp.types import Exchange, Outcome
 from tests.integration.gateway.harness import (
+    CHAT,
     SSE_HEAD,
     Connection,
     ScriptedUpstream,
@@ -17,7 +18,6 @@ from tests.integration.gateway.harness import (
 
 pytestmark = pytest.mark.integration
 
-CHAT = "/v1/chat/completions"
 BODY = b'{ "model":"m","messages":[{"role":"user","content":"hi"}],\t"temperature":1e0 }'
 ROOT = "ab" * 32
 PROOF = (b"x-headrace-policy: main", b"x-headrace-policy-version: 7",

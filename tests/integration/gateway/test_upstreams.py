@@ -16,24 +16,19 @@ from inference.upstreams.places import Places
 from schemas.errors import ConfigError
 from schemas.settings import Settings, UpstreamSettings, load_settings
 from tests.integration.gateway.harness import (
+    CHAT,
     SSE_HEAD,
     Connection,
     Running,
     Script,
     ScriptedUpstream,
+    echo,
     eventually,
     running,
-    whole,
 )
 from tests.unit.runtime_harness import memory_bus
 
 pytestmark = pytest.mark.integration
-
-CHAT = "/v1/chat/completions"
-
-
-async def echo(connection: Connection) -> None:
-    await connection.send(whole(connection.body))
 
 
 async def breaks(connection: Connection) -> None:
@@ -287,21 +282,26 @@ async def test_an_upstream_sends_nobody_to_another_host(tmp_path: Path) -> None:
     await elsewhere.stop()
 
 
+@pytest.mark.parametrize("refuses_first", [False, True])
 async def test_a_client_that_leaves_ends_its_call_at_the_upstream_within_a_second(
-    tmp_path: Path,
+    tmp_path: Path, refuses_first: bool
 ) -> None:
     async def waits(connection: Connection) -> None:
         await connection.reader.read()  # until the gateway hangs up
         upstream_ended.set()
 
     upstream_ended = asyncio.Event()
-    async with several(tmp_path, {"main": waits}, {"main": {}}) as (gw, found):
+    scripts: dict[str, Script] = {"main": waits}
+    if refuses_first:
+        scripts = {"first": answers(503), **scripts}
+    named = {name: {"rank": rank, "credential": "none"} for rank, name in enumerate(scripts)}
+    async with several(tmp_path, scripts, named) as (gw, found):
         call = asyncio.create_task(ask(gw, "m"))
         await eventually(lambda: found["main"].seen)
         call.cancel()
         await asyncio.wait_for(upstream_ended.wait(), 1)
         [event] = await gw.events(1)
-    assert event.outcome.value == "client_aborted"
+    assert (event.outcome.value, event.attempts) == ("client_aborted", len(scripts))
 
 
 async def test_without_capture_the_agent_keeps_working_and_it_is_counted(tmp_path: Path) -> None:
