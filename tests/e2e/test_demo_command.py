@@ -15,7 +15,6 @@ from infra.local.ports import free_ports
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
-RECORDED = Path("trajectories") / "tau-bench-airline-gpt-4o.json"
 FIELDS = [
     "calls", "steps", "lost", "duplicated", "dead_lettered", "quarantined", "rewards_sent",
     "rewards_joined", "unmatched", "planted", "leaked", "leaked_by_kind", "visible_p95_seconds",
@@ -60,27 +59,12 @@ def test_the_demos_own_conversations(tmp_path: Path) -> None:
     assert line["leaked_by_kind"] == {}
 
 
-def play_recorded(data_dir: Path, file: Path) -> dict[str, Any]:
-    """What the demo prints for recorded conversations; a few given names may be missed in them."""
-    line = run_demo(data_dir, "--trajectories", str(file))
-    assert_nothing_lost(line)
-    assert set(line["leaked_by_kind"]) <= {"PERSON", "STREET_ADDRESS"}
-    assert line["leaked"] <= 10
-    return line
-
-
-def test_some_recorded_airline_conversations(tmp_path: Path, shared_data: Path) -> None:
-    recorded = json.loads((shared_data / RECORDED).read_text())
-    some = tmp_path / "some.json"
-    some.write_text(json.dumps(recorded[::8]))
-    line = play_recorded(tmp_path / "demo", some)
-    assert line["rewards_sent"] == 25
-    assert line["planted"] > 20
-
-
-@pytest.mark.soak  # test_real_conversations asks more of the same 200
 def test_all_recorded_airline_conversations(tmp_path: Path, shared_data: Path) -> None:
-    line = play_recorded(tmp_path / "demo", shared_data / RECORDED)
+    file = shared_data / "trajectories" / "tau-bench-airline-gpt-4o.json"
+    line = run_demo(tmp_path / "demo", "--trajectories", str(file))
+    assert_nothing_lost(line)
     assert line["calls"] == 2454
     assert line["rewards_sent"] == 200
     assert line["planted"] > 200
+    assert set(line["leaked_by_kind"]) <= {"PERSON", "STREET_ADDRESS"}
+    assert line["leaked"] <= 10
