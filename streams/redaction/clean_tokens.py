@@ -13,7 +13,6 @@ messages do not come out, too little text to tell by, or a value that is still t
 are withheld with the reason.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,12 +30,8 @@ from streams.redaction.retokenise import (
     pieces,
     retokenise,
 )
+from streams.redaction.value_forms import ValueForms, escaped
 
-#: Values shorter than this are left to the detector: they stand in too many words.
-_MIN_VALUE_LETTERS: Final = 2
-#: A value with a digit or an @ of this length or more is nowhere in a clean text by chance.
-_MIN_TELLING_LETTERS: Final = 6
-_TELLING: Final = re.compile(r"[\d@]")
 #: Fewer letters than these come out of many tokenizers: kindred ones share the ids of single bytes.
 _MIN_PROVING_LETTERS: Final = 12
 #: ChatML and its kin write the role into the first line of a stretch.
@@ -86,7 +81,7 @@ def clean_tokens(
     stretches = [*_stretches(ids, spelt, tokenizer)]
     documents = [*request.messages, *answer.outputs, request.beside_messages]
     hidden = redaction.hidden_in(documents)
-    forms = _Forms(hidden.values)
+    forms = ValueForms(hidden.values)
     _require_same_text(request, answer, spelt, num_prompt, forms)
     edits = [edit for start, text in stretches for edit in _edits(start, text, hidden, forms)]
     made = retokenise(ids, spelt, edits, tokenizer)
@@ -115,7 +110,7 @@ def _require_same_text(
     answer: ChatResponse,
     spelt: Sequence[bytes],
     num_prompt: int,
-    forms: "_Forms",
+    forms: ValueForms,
 ) -> None:
     """What was asked and said comes out of the tokens: it is the tokenizer they were made with.
     Another one would spell nonsense, in which nothing private is found."""
@@ -131,7 +126,7 @@ def _require_same_text(
         raise NotAlignedError
 
 
-def _asked(request: ChatRequest, forms: "_Forms") -> Iterator[str]:
+def _asked(request: ChatRequest, forms: ValueForms) -> Iterator[str]:
     """Texts that have to be in the prompt. Templates may shorten what an assistant said before, by
     its reasoning, say; that has to be there where something private is in it."""
     for index, message in enumerate(request.messages, start=1):
@@ -144,7 +139,7 @@ def _asked(request: ChatRequest, forms: "_Forms") -> Iterator[str]:
 def _holds(text: str, part: str) -> bool:
     """Also as a template writes it that renders JSON."""
     part = part.strip()
-    return part in text or any(form in text for form in _escaped(part))
+    return part in text or any(form in text for form in escaped(part))
 
 
 def _texts(message: Mapping[str, Any]) -> Iterator[str]:
@@ -174,45 +169,7 @@ def _said(message: Mapping[str, Any]) -> Iterator[str]:
 # -- what goes ---------------------------------------------------------------------------------
 
 
-class _Forms:
-    """Values in all ways in which a prompt may write them."""
-
-    def __init__(self, values: Mapping[str, str]) -> None:
-        self._made: dict[str, str] = {}
-        for value, made in values.items():
-            text = value.strip()
-            if sum(letter.isalnum() for letter in text) >= _MIN_VALUE_LETTERS:
-                self._made |= dict.fromkeys((text, *_escaped(text)), made)
-        longest_first = sorted(self._made, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(_bordered, longest_first)) or r"(?!)")
-
-    def find(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Where the text holds one, from and to, and what goes there."""
-        for match in self._pattern.finditer(text):
-            yield match.start(), match.end(), self._made[match.group()]
-
-    @property
-    def telling(self) -> Iterator[str]:
-        """Those that no clean text holds by chance, even inside a word."""
-        for form in self._made:
-            if len(form) >= _MIN_TELLING_LETTERS and _TELLING.search(form):
-                yield form
-
-
-def _escaped(text: str) -> Iterator[str]:
-    """The text as JSON writes it, once and twice."""
-    once = json.dumps(text)[1:-1]
-    yield from {once, json.dumps(text, ensure_ascii=False)[1:-1], json.dumps(once)[1:-1]} - {text}
-
-
-def _bordered(form: str) -> str:
-    """A pattern that finds the form as whole words; an escape such as `\\n` ends where it does."""
-    before = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))" if form[0].isascii() and form[0].isalnum() else ""
-    after = r"(?![A-Za-z0-9])" if form[-1].isascii() and form[-1].isalnum() else ""
-    return before + re.escape(form) + after
-
-
-def _edits(start: int, text: str, hidden: Hidden, forms: _Forms) -> Iterator[Edit]:
+def _edits(start: int, text: str, hidden: Hidden, forms: ValueForms) -> Iterator[Edit]:
     """What goes from one stretch, in order, in bytes of the whole text."""
     role = _ROLE_LINE.match(text)
     begin = role.end() if role else 0
@@ -253,11 +210,11 @@ def _merged(
     return merged
 
 
-def _require_nothing_left(spelt: bytes, hidden: Hidden, forms: _Forms) -> None:
+def _require_nothing_left(spelt: bytes, hidden: Hidden, forms: ValueForms) -> None:
     text = spelt.decode("utf-8", _SURROGATES)
     for start, end in reversed(hidden.redactor.placeholders_in(text)):
         text = text[:start] + "\n" + text[end:]
-    if any(form in text for form in forms.telling) or next(forms.find(text), None) is not None:
+    if forms.are_left_in(text):
         raise NotAlignedError
 
 
