@@ -184,7 +184,7 @@ def _key_of(settings: UpstreamSettings, where: str) -> str | None:
     elif path is not None:
         try:
             key, source = path.read_text().strip(), f"api_key_file {path}"
-        except OSError:
+        except (OSError, UnicodeDecodeError):
             key, source = "", f"api_key_file {path}"
     else:
         return None

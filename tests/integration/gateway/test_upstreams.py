@@ -350,8 +350,13 @@ def test_a_wrong_table_is_named(
         load_settings(file)
 
 
-def test_a_key_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
-    named = {"main": {"url": "http://h", "api_key_env": "HOPEFULLY_NOT_SET"}}
-    settings = Settings.model_validate({"gateway": {"upstreams": named}})
-    with pytest.raises(ConfigError, match=r"gateway\.upstreams\.main\.api_key_env"):
+@pytest.mark.parametrize("setting", ["api_key_env", "api_key_file"])
+def test_a_key_that_is_not_there_stops_the_start(tmp_path: Path, setting: str) -> None:
+    no_text = tmp_path / "key"
+    no_text.write_bytes(b"\xff\xfe")
+    value = {"api_key_env": "HOPEFULLY_NOT_SET", "api_key_file": no_text}[setting]
+    settings = Settings.model_validate(
+        {"gateway": {"upstreams": {"main": {"url": "http://h", setting: value}}}}
+    )
+    with pytest.raises(ConfigError, match=rf"gateway\.upstreams\.main\.{setting}"):
         Places(settings.gateway)
