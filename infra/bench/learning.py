@@ -6,14 +6,13 @@ kept in a folder, so that an interrupted run goes on where it was; `--fresh` beg
 
 import argparse
 import json
-import math
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 from infra.bench.machine import load_average, this_machine
@@ -22,9 +21,8 @@ from infra.demo.learning.figures import paired_gain
 from infra.local.processes import stop_process
 from infra.local.signals import leaving_on_sigterm
 from schemas.errors import HeadraceError, TransientError
+from trainer.comparison import interval
 
-#: Two-sided 95 % of Student's t by degrees of freedom; that of 9 for more, which is wider.
-_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 #: What the lower bound of the gain should be above.
 GOAL = 0.2
 _STOP_SECONDS = 60.0
@@ -61,11 +59,7 @@ class Pair:
 
 def over_seeds(gains: Sequence[float]) -> tuple[float, tuple[float, float]]:
     """Mean of the seeds' gains and its interval of 95 % by Student's t. (-1, 1) below two."""
-    if len(gains) < 2:
-        return mean(gains), (-1.0, 1.0)
-    middle = mean(gains)
-    half = _T[min(len(gains) - 1, max(_T))] * stdev(gains) / math.sqrt(len(gains))
-    return middle, (middle - half, middle + half)
+    return interval(gains) if len(gains) > 1 else (mean(gains), (-1.0, 1.0))
 
 
 def table(pairs: Sequence[Pair]) -> str:

@@ -73,9 +73,19 @@ def test_conversations_of_one_task_are_one_witness() -> None:
     assert found is not None
     assert found.mean == pytest.approx(-0.7)
     # Of four tasks; of forty conversations it would be a third as wide.
-    assert found.high - found.low == pytest.approx(2 * 1.96 * 0.2582 / 2, rel=1e-3)
+    assert found.high - found.low == pytest.approx(2 * 3.182 * 0.2582 / 2, rel=1e-3)
     assert change(before[:10], after[:10], success=True) is None
     assert change(before, after, success=False) is None
+
+
+@pytest.mark.parametrize(("number", "t"), [(2, 12.706), (10, 2.262), (11, 2.228), (31, 2.042)])
+def test_an_interval_of_few_tasks_is_students(number: int, t: float) -> None:
+    values = [float(i) for i in range(number)]
+    middle, (low, high) = comparison.interval(values)
+    assert middle == pytest.approx((number - 1) / 2)
+    error = np.std(values, ddof=1) / np.sqrt(number)
+    assert (high - middle) / error == pytest.approx(t, abs=0.003)
+    assert middle - low == pytest.approx(high - middle)
 
 
 def test_separation_is_a_chance() -> None:
