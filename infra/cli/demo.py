@@ -124,9 +124,8 @@ def _play(
         seconds = time.monotonic() - started
     report.print_summary(console, played, seconds)
     if keep:
-        if trajectories is None:  # what a file holds is not for the terminal
-            with open_reader(data_dir) as reader:
-                print_before_and_after(console, played, reader)
+        with open_reader(data_dir) as reader:
+            print_before_and_after(console, played, reader)
         report.print_next_steps(console, str(data_dir), report.first_trajectory(played))
     if as_json:
         sys.stdout.write(report.numbers_line(played, seconds) + "\n")
