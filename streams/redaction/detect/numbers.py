@@ -173,8 +173,9 @@ def _is_loose_phone(match: re.Match[str]) -> bool:
 
 def _is_phone_place(text: str, start: int, end: int) -> bool:
     """Behind a word for phones on the same line, or alone in a line below one of words."""
-    line = text.rfind("\n", 0, start) + 1
-    before = text[max(line, start - _NEAR) : start]
+    near = max(0, start - _NEAR)
+    line = text.rfind("\n", near, start) + 1  # not from its far beginning: a line may be a megabyte
+    before = text[max(line, near) : start]
     if before.strip():
         return _PHONE_NEAR.search(before) is not None
     above = text[text.rfind("\n", 0, max(0, line - 1)) + 1 : max(0, line - 1)]

@@ -1,7 +1,10 @@
 """What the regex tier finds and what it leaves."""
 
+import time
+
 import pytest
 
+from streams.redaction.detect.numbers import _is_phone_place
 from streams.redaction.detect.regex import RegexDetector
 from streams.redaction.spans import resolve
 
@@ -134,3 +137,17 @@ def test_phones_in_groups_that_words_or_lines_tell(text: str) -> None:
 )  # fmt: skip
 def test_groups_of_digits_that_are_no_phone(text: str) -> None:
     assert [s for s in RegexDetector().detect(text) if s.kind == "PHONE_NUMBER"] == []
+
+
+def test_whether_digits_are_a_phone_costs_no_more_in_a_long_line() -> None:
+    def seconds_for(num_before: int) -> float:
+        text = "y" * num_before + " 12 34 56 78"
+        tries = []
+        for _ in range(3):
+            began = time.process_time()
+            for _ in range(100):
+                assert not _is_phone_place(text, num_before + 1, len(text))
+            tries.append(time.process_time() - began)
+        return min(tries)
+
+    assert seconds_for(16_000_000) < 20 * seconds_for(1_000)
