@@ -38,7 +38,9 @@ _MAX_IN_FLIGHT = 1_000
 _MAX_IN_FLIGHT_BYTES = 64 * 1024**2
 _IDLE_SECONDS = 0.05
 _ROUND_SECONDS = 0.02
-_ADOPT_SECONDS = 15.0
+#: How often dead processes are looked for. Redaction holds a call for `redaction.hold_seconds` in
+#: wait of the one before it, which may lie with a process that died.
+ADOPT_SECONDS = 2.0
 _MAX_PAUSE_SECONDS = 5.0
 _DISK_PAUSE_SECONDS = 1.0
 #: Kafka is said to take nothing once no report came for so long.
@@ -177,7 +179,7 @@ class Publisher:
         now = time.monotonic()
         if now < self._adopt_at or self._stopping.is_set():
             return
-        self._adopt_at = now + _ADOPT_SECONDS
+        self._adopt_at = now + ADOPT_SECONDS
         known = {source.folder.path for source in self._sources}
         for path in others(self._root, self._spool.folder.path):
             folder = None if path in known else SpoolFolder.adopt(path, self._spool.folder.disk)

@@ -17,6 +17,7 @@ from schemas.bus import Delivery, Record
 from schemas.bus.api import OnDelivery
 from schemas.bus.memory import MemoryBus
 from schemas.errors import TransientError
+from schemas.settings import RedactionSettings
 from schemas.store import BlobStore
 from schemas.telemetry import Metrics
 from tests.unit.runtime_harness import memory_bus, records_of
@@ -186,3 +187,7 @@ def test_a_record_whose_report_others_come_past_is_sent_again_and_one_in_an_outa
     publisher.stop(5.0)
     assert publisher.num_waiting == 0
     assert len(producer.values) == number + 2  # the first one twice, the others once
+
+
+def test_what_a_dead_process_left_is_found_while_redaction_waits_for_it() -> None:
+    assert RedactionSettings().hold_seconds >= publisher_module.ADOPT_SECONDS * 2
