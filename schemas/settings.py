@@ -368,7 +368,12 @@ def _read_file(file: Path | None) -> dict[str, Any]:
         if named is not None:
             raise ConfigError(f"The configuration file {path} does not exist.") from None
         return {}
-    except tomllib.TOMLDecodeError as error:
+    except OSError as error:
+        raise ConfigError(
+            f"The configuration file {path} cannot be read ({error.strerror}). Give this user the "
+            "right to, or set HEADRACE_CONFIG to another file."
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from None
 
 

@@ -36,7 +36,7 @@ class Scale:
     proxies: proxies.Size
 
 
-#: 30,000 steps a replay and not 100,000, so that all of it ends within twelve minutes.
+#: 30,000 steps a replay and not 100,000: they take more than a minute as it is.
 LONG = Scale(
     100, gateway.Size(2_000, 15.0, 2_000), 30.0, 20_000, 30_000, 120.0, proxies.Size(1_000, 10.0)
 )

@@ -160,6 +160,14 @@ def test_a_file_that_is_no_toml_says_where(tmp_path: Path) -> None:
     path = write(tmp_path, "gateway = {")
     with pytest.raises(ConfigError, match="not valid TOML"):
         load_settings(path)
+    path.write_bytes(b"log_level = '\xff'")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load_settings(path)
+
+
+def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot be read .*HEADRACE_CONFIG"):
+        load_settings(tmp_path)
 
 
 def test_the_password_is_read_from_its_file(tmp_path: Path) -> None:
