@@ -22,7 +22,12 @@ class UpstreamSettings(Section):
 
     `asks_tokens` says whether the gateway asks the upstream for token ids and log-probabilities,
     which a trainer needs, and hides them from clients that did not ask. Set it for vLLM: other
-    APIs refuse the request. Left open, it is on exactly when `gateway.ring` is set.
+    APIs refuse the request. Left open, it is on for `upstream` exactly when `gateway.ring` is set,
+    and off for `[gateway.upstreams.<name>]`: each says for itself.
+
+    `asks_usage` says the same of the count of tokens at the end of a stream
+    (`stream_options.include_usage`), without which the record of a stream does not tell what it
+    cost. An upstream that refuses the field is asked again without it, and not asked any more.
     """
 
     url: str = "http://127.0.0.1:8000"
@@ -30,6 +35,7 @@ class UpstreamSettings(Section):
     api_key_env: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     credential: Literal["client", "none"] = "client"
     asks_tokens: bool | None = None
+    asks_usage: bool = False
 
     @field_validator("url")
     @classmethod

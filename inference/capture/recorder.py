@@ -10,6 +10,7 @@ from typing import Any, Literal
 import structlog
 
 from inference.capture.proof import Proof
+from inference.dialects.tokens import Asked
 from inference.spool import Spool, SpoolFullError, SpoolWriteError
 from inference.spool.assemble import patch
 from inference.spool.frames import Kind, with_key
@@ -48,12 +49,22 @@ class Capture:
         self._is_open = is_kept
         self._is_cut = False
         self._head: dict[str, Any] = {}
+        self._asked: dict[str, Any] = {}
         #: The client saw what it had not asked for.
         self.extras_shown = False
 
+    def asked_at(self, upstream: str, asked: Asked | None) -> None:
+        """Who is asked, and which fields of the request are not the client's."""
+        self._asked = {"upstream": upstream, "added_fields": () if asked is None else asked.added}
+
     def head(self, status: int, headers: Iterable[Header], proof: Proof) -> None:
         """The upstream's status line and headers, and what its worker proves by them."""
-        self._head = {"status": status, "first_byte_at": self._now(), **proof.fields()}
+        self._head = {
+            "status": status,
+            "first_byte_at": self._now(),
+            **proof.fields(),
+            **self._asked,
+        }
         named = [{"name": h.name, "value": h.value} for h in headers]
         self._append(Kind.HEAD, patch(self._head | {"response_headers": named}))
 
@@ -77,6 +88,8 @@ class Capture:
         fields |= {"error_class": error_class, "attempts": attempts}
         if self.extras_shown:
             fields["extras_shown"] = True
+        if not self._head:
+            fields |= self._asked
         if self._is_cut:  # perhaps it was the head that was refused
             fields |= self._head
         if status is not None:

@@ -1,5 +1,5 @@
-"""Token ids and log-probabilities: asked of the engine, kept in the record, hidden from a client
-that did not ask for them.
+"""Token ids and log-probabilities, and what a stream used: asked of the engine, kept in the record,
+hidden from a client that did not ask for them.
 
 The request is edited where its bytes are; all others stay as the client wrote them. An engine that
 was not asked writes `null` where an engine that was asked writes tokens, so that is what a client
@@ -18,6 +18,8 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 _IDS = "return_token_ids"
 _LOGPROBS = "logprobs"
+USAGE = "stream_options"
+_INCLUDE = b'"include_usage"'
 _ID_FIELDS = frozenset({b"prompt_token_ids", b"token_ids"})
 _LOGPROB_FIELDS = frozenset({b"logprobs"})
 #: What these ask for changes its text or its form with what we would add.
@@ -39,10 +41,15 @@ class Asked:
     #: Names of the answer's fields that the client did not ask for.
     hidden: frozenset[bytes]
 
+    @property
+    def hides_usage(self) -> bool:
+        """Whether the event of a stream that tells its usage is not the client's."""
+        return USAGE in self.added
 
-def ask(path: str, body: bytes) -> Asked | None:
+
+def ask(path: str, body: bytes, *, tokens: bool = True, usage: bool = False) -> Asked | None:
     """The request that goes to the engine. None where it stays as it is."""
-    if path not in (CHAT, COMPLETIONS) or len(body) > _MAX_REQUEST_BYTES:
+    if path not in (CHAT, COMPLETIONS) or len(body) > _MAX_REQUEST_BYTES or not (tokens or usage):
         return None
     try:
         request = orjson.loads(body)
@@ -50,16 +57,47 @@ def ask(path: str, body: bytes) -> Asked | None:
         return None
     if not isinstance(request, dict) or any(request.get(name) for name in _LEFT_ALONE):
         return None
-    wanted: dict[str, bytes] = {}
-    hidden: frozenset[bytes] = frozenset()
-    if request and request.get(_IDS) in (None, False):
-        wanted[_IDS] = b"true"
-        hidden |= _ID_FIELDS
-    if request and _wants_no_logprobs(path, request):
-        wanted[_LOGPROBS] = b"true" if path == CHAT else b"0"
-        hidden |= _LOGPROB_FIELDS
+    wanted, hidden = _tokens_wanted(path, request) if tokens and request else ({}, frozenset())
+    if usage and (options := _usage_wanted(body, request)) is not None:
+        wanted[USAGE] = options
     edited = _with(body, request, wanted)
     return None if edited is None or not wanted else Asked(edited, tuple(wanted), hidden)
+
+
+def _tokens_wanted(
+    path: str, request: Mapping[str, Any]
+) -> tuple[dict[str, bytes], frozenset[bytes]]:
+    """The fields to set, and those of the answer that the client did not ask for."""
+    wanted: dict[str, bytes] = {}
+    hidden: frozenset[bytes] = frozenset()
+    if request.get(_IDS) in (None, False):
+        wanted[_IDS] = b"true"
+        hidden |= _ID_FIELDS
+    if _wants_no_logprobs(path, request):
+        wanted[_LOGPROBS] = b"true" if path == CHAT else b"0"
+        hidden |= _LOGPROB_FIELDS
+    return wanted, hidden
+
+
+def _usage_wanted(body: bytes, request: Mapping[str, Any]) -> bytes | None:
+    """The options of a stream with its usage, all else in them as the client wrote it. None where
+    the call is no stream, or its client asks itself, or they are not understood."""
+    options = request.get(USAGE)
+    if not request.get("stream") or not (options is None or isinstance(options, dict)):
+        return None
+    if not options:
+        return b"{" + _INCLUDE + b":true}"
+    if any(options.get(name) for name in ("include_usage", "continuous_usage_stats")):
+        return None
+    try:
+        found = [span for span in members(body) if span.name == USAGE.encode()]
+        written = body[found[-1].start : found[-1].end] if found else b"[]"
+        inner = [span for span in members(written) if span.name == _INCLUDE[1:-1]]
+    except UnreadableError:
+        return None
+    if inner:
+        return replaced(written, inner, b"true")
+    return b"{" + _INCLUDE + b":true," + written[written.index(b"{") + 1 :]
 
 
 def _wants_no_logprobs(path: str, request: Mapping[str, Any]) -> bool:
@@ -87,19 +125,26 @@ def _with(body: bytes, request: Mapping[str, Any], wanted: Mapping[str, bytes]) 
     return body[:at] + new + body[at:]
 
 
-def hide(text: bytes, hidden: frozenset[bytes]) -> bytes | None:
+def hide(text: bytes, hidden: frozenset[bytes], *, hides_usage: bool = False) -> bytes | None:
     """One JSON text of an answer with `null` in those fields.
 
-    None where there would be no such text: the engine sends an empty delta only to carry tokens.
-    UnreadableError where it cannot be found out.
+    None where there would be no such text: the engine sends an empty delta only to carry tokens,
+    and an event without a choice only to tell the usage. UnreadableError where it cannot be found
+    out.
     """
     spans: list[Span] = []
-    choices: list[Span] = []
+    choices: list[Span] | None = None
+    has_usage = False
     for span in members(text):
         if span.name in hidden:
             spans.append(span)
         elif span.name == b"choices":
             choices = items(text, span.start)
+        elif span.name == b"usage":
+            has_usage = text[span.start : span.end] != b"null"
+    if choices == [] and has_usage and hides_usage:
+        return None
+    choices = choices or []
     num_empty = 0
     for choice in choices:
         fields = {span.name: span for span in members(text, choice.start)}
@@ -126,8 +171,9 @@ class StreamView:
 
     is_stream = True
 
-    def __init__(self, hidden: frozenset[bytes]) -> None:
+    def __init__(self, hidden: frozenset[bytes], *, hides_usage: bool = False) -> None:
         self._hidden = hidden
+        self._hides_usage = hides_usage
         self._rest = b""
         self._drops_blank = False
         #: Something was shown as it came, since it could not be read.
@@ -157,7 +203,7 @@ class StreamView:
             return line + b"\n"
         end = line.rindex(b"}") + 1 if b"}" in line else len(line)
         try:
-            shown = hide(line[start:end], self._hidden)
+            shown = hide(line[start:end], self._hidden, hides_usage=self._hides_usage)
         except UnreadableError:
             self.has_shown = True
             return line + b"\n"
@@ -216,10 +262,12 @@ def view_of(asked: Asked | None, status: int, headers: Mapping[str, str]) -> Vie
     if asked is None or status != 200:
         return None
     if headers.get("Content-Encoding", "identity") != "identity":
-        return OpenView()
+        return OpenView() if asked.hidden else None
     kind = headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if kind == "text/event-stream":
-        return StreamView(asked.hidden)
+        return StreamView(asked.hidden, hides_usage=asked.hides_usage)
+    if not asked.hidden:
+        return None
     length = headers.get("Content-Length", "")
     if kind == "application/json" and length.isdecimal() and int(length) <= MAX_BYTES:
         return WholeView(asked.hidden)

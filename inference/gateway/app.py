@@ -124,7 +124,10 @@ class Gateway:
     def health(self) -> GatewayHealth:
         """Whether calls are taken and events get on to Kafka."""
         routes = None if self.router is None else self.router.follower
-        facts = look(self.publisher, self.spool, self.keys, self.settings.gateway, routes)
+        facts = look(
+            self.publisher, self.spool, self.keys, self.settings.gateway, routes,
+            captures=self.recorder.is_on,
+        )  # fmt: skip
         return judge(facts, self.settings.stalled_after_seconds)
 
     def reload(self) -> None:

@@ -16,7 +16,6 @@ from inference.capture.recorder import Recorder
 from inference.capture.refusal import spool_refusal
 from inference.capture.route import Route
 from inference.dialects.refusal import RefusedError
-from inference.dialects.tokens import ask
 from inference.edge import paths
 from inference.gateway.relay import Relay
 from inference.routing.router import Router
@@ -62,10 +61,9 @@ class Calls:
         router, places = (
             (None, places) if places else (self._router, [self._upstream.places.default])
         )
-        asks = any(place.asks_tokens for place in places)
-        asked = ask(route.path, body) if asks else None
-        ways = [Way(p, asked.body if asked and p.asks_tokens else body) for p in places]
+        ways = [Way(place, route.path, body) for place in places]
         ways[0].body()  # a call that cannot go where it belongs is refused before it is recorded
+        asked = ways[0].asked
         eligible = key.tenant_id in self._eligible_tenants
         exchange = begun(
             request, route, key, identity, body, started_at, training_eligible=eligible,
@@ -80,7 +78,7 @@ class Calls:
         sending = Sending(self._upstream, router, route.path, query, identity.kafka_key, ways)
         relay = Relay(
             request, sending, identity, capture, self._upstream,
-            lambda end, seconds: self._ended(route.path, end, seconds), asked,
+            lambda end, seconds: self._ended(route.path, end, seconds),
         )  # fmt: skip
         return await self._run(relay)
 

@@ -20,7 +20,7 @@ from inference.capture.identity import Identity
 from inference.capture.proof import VERSION, Proof, proof_of
 from inference.capture.recorder import Capture
 from inference.dialects.errors import error_body
-from inference.dialects.tokens import Asked, View, view_of
+from inference.dialects.tokens import View, view_of
 from inference.spool import SpoolWriteError
 from inference.upstreams.endings import COMPLETE, LEFT, STOPPED, Ending, ending_of
 from inference.upstreams.http import Upstream
@@ -55,10 +55,8 @@ class Relay:
         capture: Capture,
         upstream: Upstream,
         on_end: Callable[[Ending, float | None], None],
-        asked: Asked | None = None,
     ) -> None:
         self._request = request
-        self._asked = asked
         self._view: View | None = None
         self._sending = sending
         self._identity = identity
@@ -108,6 +106,7 @@ class Relay:
             status = ending.status if failed and not answered else None
             attempts = self._sending.num_attempts
             self._capture.extras_shown = self._view is not None and self._view.has_shown
+            self._capture.asked_at(self._sending.way.name, self._sending.way.asked)
             self._capture.end(ending.outcome, ending.error_class, attempts, status)
             self._on_end(ending, self._overhead_seconds)
         return self._finish(ending)
@@ -117,9 +116,10 @@ class Relay:
         async with await self._open() as answer:
             self._upstream_seconds = time.perf_counter() - sent_at
             pairs = list(answer.headers.items())
-            proof = proof_of(answer.headers)
+            proof, way = proof_of(answer.headers), self._sending.way
+            self._capture.asked_at(way.name, way.asked)
             self._capture.head(answer.status, headers.for_record(pairs), proof)
-            view = self._view = view_of(self._asked, answer.status, answer.headers)
+            view = self._view = view_of(way.asked, answer.status, answer.headers)
             if view is None or view.is_stream:
                 await self._begin_answer(answer, headers.for_client(pairs), proof)
             async for data in answer.content.iter_any():
@@ -137,9 +137,7 @@ class Relay:
 
     async def _open(self) -> aiohttp.ClientResponse:
         """Send the request."""
-        pairs = list(self._request.headers.items())
-        pairs = pairs if self._asked is None else headers.unencoded(pairs)
-        return await self._sending.open(self._request.method, pairs)
+        return await self._sending.open(self._request.method, list(self._request.headers.items()))
 
     async def _begin_answer(
         self, answer: aiohttp.ClientResponse, pairs: headers.Pairs, proof: Proof

@@ -34,6 +34,8 @@ def _from_patch(payload: bytes) -> dict[str, Any]:
             fields[name] = datetime.fromisoformat(fields[name])
     if "outcome" in fields:
         fields["outcome"] = Outcome(fields["outcome"])
+    if "added_fields" in fields:
+        fields["added_fields"] = tuple(fields["added_fields"])
     if "response_headers" in fields:
         fields["response_headers"] = tuple(Header(**h) for h in fields["response_headers"])
     return fields

@@ -27,6 +27,8 @@ class Facts:
     still_seconds: float
     waits_for: str
     when_spool_full: Literal["block", "shed"]
+    #: False while calls are relayed without a record, as `gateway.capture` says.
+    captures: bool = True
     #: Where calls go to a ring: whether its workers are known, and how many may get calls.
     routes_known: bool | None = None
     routable_workers: int | None = None
@@ -34,8 +36,9 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayHealth:
-    """The answer of /health and /ready. `ready`: calls are taken and recorded. `healthy`: what is
-    recorded gets on to Kafka too. `why` is a sentence for a person, empty where all is well."""
+    """The answer of /health and /ready. `ready`: calls are taken, and recorded as far as the
+    settings say. `healthy`: what is recorded gets on to Kafka too. `why` is a sentence for a
+    person, empty where all is well."""
 
     alive: bool
     ready: bool
@@ -56,6 +59,8 @@ def look(
     keys: KeyFollower,
     gateway: GatewaySettings,
     routes: RouteFollower | None = None,
+    *,
+    captures: bool = True,
 ) -> Facts:
     """The facts of now."""
     now, oldest_at = time.monotonic(), publisher.oldest_at
@@ -71,6 +76,7 @@ def look(
         still_seconds=0.0 if oldest_at is None else now - publisher.progressed_at,
         waits_for=publisher.waits_for or keys.waits_for or (routes.waits_for if routes else ""),
         when_spool_full=gateway.when_spool_full,
+        captures=captures,
         routes_known=routes.is_ready if routes else None,
         routable_workers=len(routes.routes.worker_ids) if routes else None,
     )
@@ -102,18 +108,25 @@ def _why_not_ready(facts: Facts) -> str:
         return f"It knows no key yet: {facts.waits_for.rstrip('.') or 'Kafka has not answered'}."
     if facts.routes_known is False:
         return f"It knows no worker yet: {facts.waits_for.rstrip('.') or 'it reads the topics'}."
-    if facts.spool_is_full:
-        effect = "new calls are refused" if facts.when_spool_full == "block" else (
-            "new calls are relayed without a record"
-        )  # fmt: skip
-        return (
-            f"The spool is full ({facts.spool_bytes:,} of {facts.spool_max_bytes:,} bytes): "
-            f"{effect} until Kafka takes what waits."
-        )
+    if facts.spool_is_full and facts.captures and facts.when_spool_full == "block":
+        return _full(facts, "new calls, feedback and events are refused")
     return ""
 
 
+def _full(facts: Facts, effect: str) -> str:
+    return (
+        f"The spool is full ({facts.spool_bytes:,} of {facts.spool_max_bytes:,} bytes): {effect} "
+        "until Kafka takes what waits."
+    )
+
+
 def _why_not_on(facts: Facts, stalled_after_seconds: float) -> str:
+    if facts.spool_is_full and not facts.captures:
+        return _full(facts, "feedback and events are refused")
+    if facts.spool_is_full:
+        return _full(
+            facts, "new calls are relayed without a record, feedback and events are refused"
+        )
     if facts.still_seconds <= stalled_after_seconds:
         return ""
     return (

@@ -53,6 +53,8 @@ class Upstream:
         self.places = Places(settings)
         self.breakers = Breakers(settings)
         self.budget = RetryBudget(settings.retry_share, settings.retry_reserve)
+        #: Addresses of upstreams that take no `stream_options`.
+        self.refuse_usage: set[str] = set()
         self._metrics = metrics or Metrics()
         self._pooled = self._session(force_close=False)
         self._fresh = self._session(force_close=True)
@@ -63,6 +65,7 @@ class Upstream:
         changed = {name: getattr(settings, name) for name in RELOADED}
         merged = self.settings.model_copy(update=changed)
         self.places = Places(merged)
+        self.refuse_usage.clear()
         self.settings = merged
 
     def has_own_credentials(self) -> bool:

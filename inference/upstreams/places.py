@@ -31,6 +31,7 @@ class Place:
     api_key: str | None = field(default=None, repr=False)
     passes_credential: bool = True
     asks_tokens: bool = False
+    asks_usage: bool = False
     models: tuple[str, ...] = ("*",)
     #: What the call's model is called there, None for its own name.
     model: str | None = None
@@ -90,8 +91,8 @@ class Places:
         self._named = tuple(
             Place(
                 name, base_of(one.url), _key_of(one, f"upstreams.{name}"),
-                one.credential == "client", bool(one.asks_tokens), one.models, one.model,
-                one.weight, one.rank,
+                one.credential == "client", bool(one.asks_tokens), one.asks_usage, one.models,
+                one.model, one.weight, one.rank,
             )
             for name, one in settings.upstreams.items()
         )  # fmt: skip
@@ -104,7 +105,7 @@ class Places:
         #: Takes what no pattern names: `upstream`, also as the form of a ring's workers.
         self.default = Place(
             _DEFAULT, base_of(default.url), _key_of(default, "upstream"),
-            default.credential == "client", settings.asks_tokens,
+            default.credential == "client", settings.asks_tokens, default.asks_usage,
         )  # fmt: skip
         self.has_ring = settings.ring is not None
         self._has_default = not self._named or "url" in default.model_fields_set

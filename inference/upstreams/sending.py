@@ -4,15 +4,19 @@ The next one is tried only while none has begun to answer, so a client sees one 
 record tells of one call, with the number of tries.
 """
 
+import copy
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import cached_property
 
 import aiohttp
 
 from inference.capture import headers
 from inference.dialects.refusal import RefusedError
+from inference.dialects.tokens import Asked, ask
 from inference.routing.router import HOLD_SECONDS, Router
+from inference.routing.table import Worker
 from inference.upstreams.http import StaleConnectionError, Upstream
 from inference.upstreams.places import Place, base_of
 
@@ -22,6 +26,8 @@ _UNANSWERED = (
     aiohttp.ClientOSError,
 )  # fmt: skip
 _CANNOT_SERVE = 503
+#: What an API says to a field that it does not know.
+_REFUSES_FIELDS = frozenset({400, 422})
 _TOO_MANY = 429
 #: What an upstream says that does not answer now; another one may. 529 is Anthropic's.
 _ELSEWHERE = frozenset({_TOO_MANY, 502, _CANNOT_SERVE, 504, 529})
@@ -31,21 +37,46 @@ class NoUpstreamError(ConnectionError):
     """Every upstream of the call was silent a moment ago and is left alone for a while."""
 
 
-@dataclass(slots=True)
 class Way:
-    """An upstream that the call may go to, and the call's body with that upstream's fields."""
+    """An upstream that the call may go to, and the call's body with that upstream's fields, made
+    when first asked for: most calls need that of one way only."""
 
-    place: Place
-    given: bytes
-    _body: bytes | None = field(default=None, init=False)
+    def __init__(
+        self, place: Place, path: str, given: bytes, *, asks_usage: bool | None = None
+    ) -> None:  # fmt: skip
+        self.place = place
+        #: Who is asked, in the record.
+        self.name = place.name
+        self._path, self._given = path, given
+        self._asks_usage = place.asks_usage if asks_usage is None else asks_usage
+        self._body: bytes | None = None
+
+    def at(self, worker: Worker) -> "Way":
+        """The same body to a worker of a ring."""
+        there = copy.copy(self)
+        there.place, there.name = (
+            replace(self.place, base=base_of(worker.address)),
+            worker.worker_id,
+        )
+        return there
+
+    def without_usage(self) -> "Way":
+        """The same without the field that its upstream refuses."""
+        there = Way(self.place, self._path, self._given, asks_usage=False)
+        there.name = self.name
+        return there
+
+    @cached_property
+    def asked(self) -> Asked | None:
+        """What the upstream is asked beside what the client asked."""
+        tokens = self.place.asks_tokens
+        return ask(self._path, self._given, tokens=tokens, usage=self._asks_usage)
 
     def body(self) -> bytes:
-        """What it gets, made when first asked for: most calls need that of one way only.
-
-        RefusedError where the model's name cannot be replaced.
-        """
+        """What it gets. RefusedError where the model's name cannot be replaced."""
         if self._body is None:
-            self._body = self.place.renamed(self.given)
+            given = self._given if self.asked is None else self.asked.body
+            self._body = self.place.renamed(given)
         return self._body
 
 
@@ -62,6 +93,8 @@ class Sending:
         self._upstream, self._router = upstream, router
         self._query, self._call = query, call
         self._ways = ways
+        #: The one that answered, or that was tried last.
+        self.way = ways[0]
 
     async def open(self, method: str, pairs: headers.Pairs) -> aiohttp.ClientResponse:
         """The beginning of the answer. NoWorkerError where calls go to a ring and none answers,
@@ -135,9 +168,8 @@ class Sending:
             workers = await router.workers(self._call, tried, until)
             for number, worker in enumerate(workers, start=1):
                 tried.add(worker.worker_id)
-                there = replace(way, place=replace(way.place, base=base_of(worker.address)))
                 try:
-                    answer = await self._send(there, method, pairs)
+                    answer = await self._send(way.at(worker), method, pairs)
                 except _UNANSWERED:
                     router.failed(worker)
                     continue
@@ -147,9 +179,26 @@ class Sending:
                 router.failed(worker)
 
     async def _send(self, way: Way, method: str, pairs: headers.Pairs) -> aiohttp.ClientResponse:
+        """What it answers. A field that it refuses is left out, once for all calls."""
+        refuses = self._upstream.refuse_usage
+        if way.asked is not None and way.asked.hides_usage and way.place.base in refuses:
+            way = way.without_usage()
+        answer = await self._try(way, method, pairs)
+        if answer.status not in _REFUSES_FIELDS or way.asked is None or not way.asked.hides_usage:
+            return answer
+        if not self._upstream.budget.take():
+            return answer
+        answer.release()
+        answer = await self._try(way.without_usage(), method, pairs)
+        if answer.status not in _REFUSES_FIELDS:
+            refuses.add(way.place.base)
+        return answer
+
+    async def _try(self, way: Way, method: str, pairs: headers.Pairs) -> aiohttp.ClientResponse:
         """A kept-alive connection that turns out dead is tried once again."""
+        self.way = way
         target = way.place.target(self.path, self._query)
-        sent = way.place.headers(pairs)
+        sent = way.place.headers(pairs if way.asked is None else headers.unencoded(pairs))
         self.num_attempts += 1
         try:
             return await self._upstream.send(method, target, sent, way.body())

@@ -144,7 +144,9 @@ def _step_title(step: dict[str, Any]) -> "Text":
     if step["kind"] != "model_call":
         pieces.append(step["kind"])
     if step["model"]:
-        pieces.append(step["model"])
+        pieces.append(
+            f"{step['model']} at {step['upstream']}" if step["upstream"] else step["model"]
+        )
     if step["latency_ms"] is not None:
         pieces.append(f"{step['latency_ms'] / 1000:.2f} s")
     if step["attempt_of"]:

@@ -53,6 +53,8 @@ RELEASES: dict[int, tuple[type, int]] = {
     24: (training.MicroBatch, 1),
     25: (training.SampleDecision, 1),
     26: (protocol.Step, 2),
+    27: (protocol.Exchange, 3),
+    28: (protocol.Step, 3),
 }
 
 _PRIMITIVES: dict[Any, JsonValue] = {

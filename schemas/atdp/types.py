@@ -246,6 +246,10 @@ class ModelVersion:
     weights_root: str | None = doc("root digest of the weights", default=None)
     engine: str | None = doc("inference engine", default=None)
     engine_version: str | None = doc("version of the engine", default=None)
+    upstream: str | None = doc(
+        "name of the configured upstream, or id of the worker of a ring, that answered or was tried "
+        "last", default=None,
+    )  # fmt: skip
 
 
 @record
@@ -390,6 +394,10 @@ class Exchange:
     extras_shown: bool = doc(
         "the answer to the added fields could not be hidden from the client", default=False
     )
+    upstream: str | None = doc(
+        "name of the configured upstream, or id of the worker of a ring, that answered or was tried "
+        "last", default=None,
+    )  # fmt: skip
 
 
 @record

@@ -30,6 +30,7 @@ def model_version(
         policy_version=exchange.policy_version,
         spans=spans_of(header(exchange.response_headers, _SPANS), num_tokens),
         weights_root=root if root is not None and _ROOT.fullmatch(root) else None,
+        upstream=redaction.identifier(exchange.upstream),
     )
 
 

@@ -149,6 +149,7 @@ def _model(model: ModelVersion, redaction: EventRedaction) -> ModelVersion:
         weights_root=redaction.identifier(model.weights_root),
         engine=redaction.identifier(model.engine),
         engine_version=redaction.identifier(model.engine_version),
+        upstream=redaction.identifier(model.upstream),
     )
 
 

@@ -221,11 +221,16 @@ def _when_it_has_a_leader(ask: Callable[[], Any], timeout_seconds: float = 20) -
 
 def make_settings(
     data_dir: Path, kafka: str, upstream: str, api_key_file: Path | None = None,
-    asks_tokens: bool | None = None, **gateway: Any,
+    asks_tokens: bool | None = None, asks_usage: bool = False, **gateway: Any,
 ) -> Settings:  # fmt: skip
     """Settings of a gateway on a free port."""
     create_root_secret(data_dir / "secrets" / "root")
-    named = {"url": f"{upstream}/v1", "api_key_file": api_key_file, "asks_tokens": asks_tokens}
+    named = {
+        "url": f"{upstream}/v1",
+        "api_key_file": api_key_file,
+        "asks_tokens": asks_tokens,
+        "asks_usage": asks_usage,
+    }
     return Settings.model_validate(
         {
             "data_dir": data_dir,

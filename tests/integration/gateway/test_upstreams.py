@@ -114,9 +114,26 @@ async def test_the_next_one_answers_and_the_record_tells_of_one_call(
         assert await ask(gw, "m", Authorization="Bearer own") == (200, asks("m"))
         [event] = await gw.events(1)
         assert (event.attempts, event.response_body) == (2, asks("m"))
+        assert event.upstream == "spare"
         assert metric(gw, "headrace_upstream_tries_total", upstream="spare", result="answered") == 1
     assert b"Bearer own" in found["main"].seen[0].head
     assert b"authorization" not in found["spare"].seen[0].head.lower()
+
+
+@pytest.mark.parametrize("which", ["main", "spare"])
+async def test_each_upstream_is_asked_for_tokens_as_its_own_setting_says(
+    tmp_path: Path, which: str
+) -> None:
+    named: dict[str, dict[str, Any]] = {"main": {}, "spare": {"rank": 1, "credential": "none"}}
+    named[which]["asks_tokens"] = True
+    async with several(tmp_path, {"main": answers(503), "spare": echo}, named) as (gw, found):
+        assert (await ask(gw, "m"))[0] == 200
+        [event] = await gw.events(1)
+    asked = {name: b"return_token_ids" in found[name].seen[0].body for name in named}
+    assert asked == {name: name == which for name in named}
+    assert bool(event.added_fields) is (which == "spare"), (
+        "the record tells of the one that answered"
+    )
 
 
 async def test_an_answer_that_has_begun_is_never_asked_again(tmp_path: Path) -> None:
@@ -302,6 +319,7 @@ async def test_a_client_that_leaves_ends_its_call_at_the_upstream_within_a_secon
         await asyncio.wait_for(upstream_ended.wait(), 1)
         [event] = await gw.events(1)
     assert (event.outcome.value, event.attempts) == ("client_aborted", len(scripts))
+    assert event.upstream == "main", "the one that was tried last"
 
 
 async def test_without_capture_the_agent_keeps_working_and_it_is_counted(tmp_path: Path) -> None:

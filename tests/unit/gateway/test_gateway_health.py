@@ -54,13 +54,25 @@ def test_a_spool_that_stands_still_is_not_healthy_but_takes_calls() -> None:
     [
         (replace(WELL, alive=False), "thread"),
         (replace(WELL, keys_known=False, waits_for="refused"), "knows no key yet: refused."),
-        (replace(WELL, spool_is_full=True), "new calls are refused"),
-        (replace(WELL, spool_is_full=True, when_spool_full="shed"), "without a record"),
+        (replace(WELL, spool_is_full=True), "new calls, feedback and events are refused"),
     ],
 )
 def test_who_takes_no_calls_is_neither(facts: Facts, says: str) -> None:
     health = judge(facts, LIMIT_SECONDS)
     assert (health.ready, health.healthy) == (False, False)
+    assert says in health.why
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        (replace(WELL, when_spool_full="shed"), "relayed without a record"),
+        (replace(WELL, captures=False), ": feedback and events are refused"),
+    ],
+)
+def test_a_full_spool_stops_no_calls_where_settings_say_so(facts: Facts, says: str) -> None:
+    health = judge(replace(facts, spool_is_full=True), LIMIT_SECONDS)
+    assert (health.ready, health.healthy) == (True, False)
     assert says in health.why
 
 

@@ -119,6 +119,49 @@ def test_any_request_says_the_same_and_the_added_fields(
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        (b'{"stream":true}', b'{"stream_options":{"include_usage":true},"stream":true}'),
+        (
+            b'{"stream":true, "stream_options" : null}',
+            b'{"stream":true, "stream_options" : {"include_usage":true}}',
+        ),
+        (
+            b'{"stream":true,"stream_options":{ "x":1.0}}',
+            b'{"stream":true,"stream_options":{"include_usage":true, "x":1.0}}',
+        ),
+        (
+            b'{"stream":true,"stream_options":{"x":{"include_usage":1},"include_usage": false }}',
+            b'{"stream":true,"stream_options":{"x":{"include_usage":1},"include_usage": true }}',
+        ),
+        (b'{"stream":false}', None),
+        (b"{}", None),
+        (b'{"stream":true,"stream_options":[]}', None),
+        (b'{"stream":true,"stream_options":{"include_usage":true}}', None),
+        (b'{"stream":true,"stream_options":{"continuous_usage_stats":true}}', None),
+    ],
+)
+def test_usage_is_asked_of_a_stream_whose_client_does_not(given: bytes, sent: bytes | None) -> None:
+    found = ask(CHAT, given, tokens=False, usage=True)
+    assert (None if found is None else found.body) == sent
+    if found is not None:
+        assert (found.added, found.hidden) == (("stream_options",), frozenset())
+        assert found.hides_usage
+
+
+def test_only_the_event_that_tells_the_usage_is_hidden() -> None:
+    view = StreamView(frozenset(), hides_usage=True)
+    told = b'data: {"choices":[],"usage":{"prompt_tokens":5}}\n\n'
+    kept = [
+        b'data: {"choices":[],"prompt_filter_results":[]}\n\n',
+        b'data: {"choices":[{"delta":{"content":"usage"}}],"usage":null}\r\n\r\n',
+        b'data: {"usage":{"prompt_tokens":5},"choices":[{"delta":{}}]}\n\n',
+        b"data: [DONE]\n\n",
+    ]
+    assert view.feed(b"".join([*kept[:3], told, kept[3]])) + view.finish() == b"".join(kept)
+
+
 # --- the answer -------------------------------------------------------------------------------
 
 HIDDEN = asked(CHAT, b'{"messages":[]}').hidden

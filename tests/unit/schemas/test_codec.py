@@ -74,7 +74,7 @@ def test_what_people_publish_as_json_comes_back_as_it_was(event: Feedback) -> No
 
 
 def test_framing_is_confluents() -> None:
-    assert encode(STEP)[:5] == struct.pack(">bI", 0, 26)
+    assert encode(STEP)[:5] == struct.pack(">bI", 0, 28)
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\x00", b"\x00\x00\x00\x00", b"\x00garbage"])
