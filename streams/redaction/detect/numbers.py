@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
+from streams.redaction.detect import phones
 from streams.redaction.detect.checks import (
     digits_of,
     iban_length,
@@ -38,49 +39,6 @@ _UK_INSURANCE: Final = re.compile(
     r"[A-CEGHJ-PR-TW-Z](?<!\w.)[A-CEGHJ-NPR-TW-Z](?<!BG|GB|KN|NK|NT|TN|ZZ)"
     r" ?\d{2} ?\d{2} ?\d{2} ?[A-D]\b"
 )
-_PHONE: Final = re.compile(
-    r"(?<![A-Za-z0-9_+\]])(?<!\d[.)-])(?:"
-    r"(?:\+|00)[1-9]\d{0,2}(?:[ .-]?\(?\d{1,4}\)?){2,6}"
-    r"|(?:1[ .-])?\([2-9]\d{2}\) ?\d{3}[ .-]?\d{4}"
-    r"|(?:1[ .-])?[2-9]\d{2}(?P<sep>[ .-])\d{3}(?P=sep)\d{4}"
-    r"|1[3-9]\d(?:\d{8}|(?P<sep2>[ -])\d{4}(?P=sep2)?\d{4})"
-    r"|\(0?\d{1,4}\) ?\d{2,4}(?:[ -]?\d{2,4}){1,3}"
-    r"|[2-9]\d{2}(?P<sep3>[ .-])\d{3}(?P=sep3)\d{4}"
-    r"|0\d{2,3}-?\d{7,8}"
-    r"|0[1-9](?:\.\d{2}){4}"
-    r"|0[1-9]\d{0,3}(?P<sep4>[ -])\d{2,4}(?:(?P=sep4)?\d{2,6}){1,3}"
-    rf")(?: ?(?:x|ext\.? ?|#)\d{{1,6}})?{_AFTER}"
-)
-_ISO_DATE: Final = re.compile(r"(?:19|20)\d\d[-. ]\d{1,2}[-. ]\d{1,2}\b")
-_PHONE_LABELS: Final = (
-    "phone", "telephone", "telefon", "tel", "mobile", "cell", "call", "fax", "whatsapp", "sms",
-    "contact", "answering at", "text me", "compact", "reach me", "reach us", "dial", "desk",
-    "office", "电话", "手机", "号码", "联系", "電話", "携帯", "연락처", "전화",
-)  # fmt: skip
-_PHONE_VALUE: Final = re.compile(
-    r"[^\d+(]{0,24}(?P<value>[+(]?\d[\d ().-]{5,18}\d(?:x\d{1,6})?)(?![A-Za-z0-9_])"
-)
-#: The label may stand behind: `28-64-66-98 office`.
-_PHONE_BEFORE: Final = re.compile(
-    r"(?<![\w.,+-])(?P<value>[+(]?\d[\d ().-]{5,17}\d(?:x\d{1,6})?) \(?"
-    r"(?:office|fax|mobile|cell|home|work|desk|direct)\b(?! [a-z])",
-    re.IGNORECASE,
-)
-#: Groups of digits that may be a phone where a word for it stands on the same line, or that stand
-#: in a line of their own: nine digits in threes, pairs, a short local number.
-_GROUPS: Final = re.compile(
-    r"\d(?<![A-Za-z0-9_+#$€£.,:/)\]-].)\d{1,3}(?:(?P<sep>[ .-])\d{2,4}(?:(?P=sep)\d{2,4}){0,3})"
-    r"(?![A-Za-z0-9_%€$])(?![.,:/-]\d)"
-    r"(?! (?:km|kg|USD|EUR|items?|points?|rows?|bytes|ms|seconds)\b)"
-)
-_PHONE_NEAR: Final = re.compile(
-    r"(?i)(?<![a-z])(?:phones?|telephone|tel|mobile|cell|call(?:s|ed|ing)?|fax|whatsapp|sms"
-    r"|text(?: me)?|contact|reach|ring|dial|answering|registered|message|voicemail|hotline|helpline"
-    r"|(?<!order )(?<!account )(?<!tracking )(?<!reference )(?<!case )number)(?![a-z])"
-)
-_NEAR: Final = 64
-_PHONE_KEY: Final = re.compile(r"(?i)(?:^|[._])(?:phone|tel|telephone|mobile|cell|fax|msisdn)")
-_BARE_PHONE: Final = re.compile(r"[2-9]\d{9}")
 _IPV4: Final = re.compile(r"\d(?<![\w.-].)\d{0,2}(?:\.\d{1,3}){3}(?![\w-])(?!\.\d)")
 _IPV6: Final = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:]{1,38}(?![\w:])")
 _VERSION: Final = re.compile(r"(?i)(?:\bv|version|release|build)[ :=]{0,2}$")
@@ -89,7 +47,7 @@ _VERSION: Final = re.compile(r"(?i)(?:\bv|version|release|build)[ :=]{0,2}$")
 def find(text: str, context: str | None) -> Iterator[Span]:
     """Numbers that name a person in `text`, which has at least one digit."""
     yield from _identifiers(text)
-    yield from _phones(text, context)
+    yield from phones.find(text, context)
     yield from _labelled(text)
     yield from _addresses(text)
 
@@ -132,59 +90,12 @@ def _reach(written: str, num_characters: int) -> int:
     return len(written)
 
 
-def _phones(text: str, context: str | None) -> Iterator[Span]:
-    if context is not None and _PHONE_KEY.search(context) and 6 <= len(digits_of(text)) <= 15:
-        yield Span(0, len(text), "PHONE_NUMBER")
-        return
-    for match in _PHONE.finditer(text):
-        num_digits = len(digits_of(match.group()))
-        if 9 - match.group().startswith("(") <= num_digits <= 18:
-            yield Span(match.start(), match.end(), "PHONE_NUMBER", 0.8)
-    for match in _GROUPS.finditer(text):
-        if _is_loose_phone(match) and _is_phone_place(text, match.start(), match.end()):
-            yield Span(match.start(), match.end(), "PHONE_NUMBER", 0.5)
-    if context is None and _BARE_PHONE.fullmatch(text.strip()):
-        yield Span(0, len(text), "PHONE_NUMBER", 0.5)
-
-
 def _labelled(text: str) -> Iterator[Span]:
     lower = text.lower()
-    for end in label_ends(lower, _PHONE_LABELS):
-        match = _PHONE_VALUE.match(text, end)
-        if match and _is_labelled_phone(match["value"]):
-            yield Span(*match.span("value"), "PHONE_NUMBER", 0.7)
-    for match in _PHONE_BEFORE.finditer(text):
-        if _is_labelled_phone(match["value"]):
-            yield Span(*match.span("value"), "PHONE_NUMBER", 0.7)
     for end in label_ends(lower, _SSN_LABELS):
         match = _SSN_VALUE.match(text, end)
         if match and social_security(digits_of(match["value"])):
             yield Span(*match.span("value"), "US_SSN")
-
-
-def _is_loose_phone(match: re.Match[str]) -> bool:
-    """Seven digits or more, no date and no number that is only written in groups."""
-    groups = re.split(r"[ .-]", match.group())
-    if match["sep"] == "." and (len(groups) == 2 or len(groups) == 4):
-        return False  # a decimal, or a version or internet address
-    is_amount = match["sep"] != "-" and len(groups[0]) < 3 and {*map(len, groups[1:])} == {3}
-    return _is_labelled_phone(match.group()) and not (is_amount and len(groups) == 2)
-
-
-def _is_phone_place(text: str, start: int, end: int) -> bool:
-    """Behind a word for phones on the same line, or alone in a line below one of words."""
-    near = max(0, start - _NEAR)
-    line = text.rfind("\n", near, start) + 1  # not from its far beginning: a line may be a megabyte
-    before = text[max(line, near) : start]
-    if before.strip():
-        return _PHONE_NEAR.search(before) is not None
-    above = text[text.rfind("\n", 0, max(0, line - 1)) + 1 : max(0, line - 1)]
-    is_alone = text[end : end + 2].strip(" \r")[:1] in ("", "\n")
-    return is_alone and any(letter.isalpha() for letter in above)
-
-
-def _is_labelled_phone(value: str) -> bool:
-    return 7 <= len(digits_of(value)) <= 15 and _ISO_DATE.match(value) is None
 
 
 def _addresses(text: str) -> Iterator[Span]:

@@ -5,7 +5,16 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Final
 
-from streams.redaction.detect import contacts, dates, documents, keyed, names, numbers, secrets
+from streams.redaction.detect import (
+    contacts,
+    dates,
+    documents,
+    keyed,
+    names,
+    numbers,
+    phones,
+    secrets,
+)
 from streams.redaction.detect.contract import Span
 from streams.redaction.detect.opaque import blank_opaque
 
@@ -19,7 +28,7 @@ _NARROW: Final = {
     if unicodedata.category(chr(code)) == "Nd"
 }
 #: Spans become part of stored data: raise this with every change of any recogniser.
-REGEX_VERSION: Final = "regex-4"
+REGEX_VERSION: Final = "regex-5"
 
 
 class RegexDetector:
@@ -41,6 +50,7 @@ class RegexDetector:
         found.extend(contacts.find(visible, context))
         found.extend(names.find(visible, context))
         found.extend(keyed.find(visible))
+        found.extend(phones.find_spelt(visible))
         if _DIGIT.search(visible):
             found.extend(dates.find(visible, context))
             found.extend(numbers.find(visible, context))
