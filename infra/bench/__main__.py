@@ -10,17 +10,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from infra.bench import bulk, gateway, learning, proxies, visibility
+from infra.bench import bulk, gateway, large, learning, proxies, streams, visibility
 from infra.bench.figures import Section
 from infra.bench.machine import Machine, load_average, this_machine
 from infra.bench.page import Run, machine_markdown, markdown, text, with_parts
 from infra.bench.redaction import speed
-from infra.bench.stack import PROCESSORS, gateway_keys, running
+from infra.bench.stack import PROCESSORS, Bench, gateway_keys, running
 from infra.local.signals import leaving_on_sigterm
 from schemas.errors import HeadraceError
 
 #: What can be measured, in the order in which it is.
-NAMES = ("redaction", "visible", "gateway", "rewards", "memory", "sink", "replay", "proxies")
+NAMES = (
+    "redaction", "visible", "gateway", "streams", "large", "rewards", "memory", "sink", "replay",
+    "proxies",
+)  # fmt: skip
+_WITH_A_GATEWAY = frozenset({"visible", "gateway", "streams", "large", "rewards", "memory"})
 
 
 @dataclass(frozen=True)
@@ -34,13 +38,19 @@ class Scale:
     num_replay_steps: int
     replay_seconds: float
     proxies: proxies.Size
+    streams: streams.Size
+    num_large: int
 
 
 #: 30,000 steps a replay and not 100,000: they take more than a minute as it is.
 LONG = Scale(
-    100, gateway.Size(2_000, 15.0, 2_000), 30.0, 20_000, 30_000, 120.0, proxies.Size(1_000, 10.0)
-)
-QUICK = Scale(20, gateway.Size(300, 4.0, 300), 8.0, 5_000, 5_000, 60.0, proxies.Size(150, 3.0))
+    100, gateway.Size(2_000, 15.0, 2_000), 30.0, 20_000, 30_000, 120.0,
+    proxies.Size(1_000, 10.0, 6.0), streams.Size(10.0, 3.0), 20,
+)  # fmt: skip
+QUICK = Scale(
+    20, gateway.Size(300, 4.0, 300), 8.0, 5_000, 5_000, 60.0,
+    proxies.Size(150, 3.0, 2.0), streams.Size(4.0, 1.5), 8,
+)  # fmt: skip
 
 
 def main(arguments: list[str]) -> int:
@@ -89,7 +99,7 @@ def _parts(names: Collection[str], scale: Scale) -> Iterator[Callable[[], Iterat
     """What to measure, each part with a stack of its own."""
     if "redaction" in names:
         yield lambda: iter([speed.measure(scale.num_texts)])
-    if {"visible", "gateway", "rewards", "memory"} & set(names):
+    if _WITH_A_GATEWAY & set(names):
         yield lambda: _live(names, scale)
     if "sink" in names:
         yield lambda: iter([bulk.measure_sink(scale.num_sink_steps, scale.replay_seconds)])
@@ -118,12 +128,24 @@ def _live(names: Collection[str], scale: Scale) -> Iterator[Section]:
             if "visible" in names:
                 yield section
         bench.stop(PROCESSORS)
-        if "gateway" in names:
-            yield gateway.measure_calls(bench, key, scale.calls)
-        if "rewards" in names:
-            yield gateway.measure_rewards(bench, feedback_key, scale.calls)
+        yield from _gateway_alone(bench, (key, feedback_key), names, scale)
     if "memory" in names:
         yield visibility.memory_section(seen)
+
+
+def _gateway_alone(
+    bench: Bench, keys: tuple[str, str], names: Collection[str], scale: Scale
+) -> Iterator[Section]:
+    key, feedback_key = keys
+    measured: dict[str, Callable[[], Section]] = {
+        "gateway": lambda: gateway.measure_calls(bench, key, scale.calls),
+        "streams": lambda: streams.measure_streams(bench, key, scale.streams),
+        "large": lambda: large.measure_large(bench, key, scale.num_large),
+        "rewards": lambda: gateway.measure_rewards(bench, feedback_key, scale.calls),
+    }
+    for name, measure in measured.items():
+        if name in names:
+            yield measure()
 
 
 def _say(line: str) -> None:

@@ -15,7 +15,8 @@ from infra.bench.texts import prose, request_body
 from infra.bench.usage import CpuMeter
 
 CALLS = "/v1/chat/completions"
-OPEN_LOOP_PER_SECOND = 500.0
+#: Requests a second of the open loops, and the milliseconds that their p99 should keep.
+OPEN_LOOPS = ((500.0, 5.0), (1_000.0, 20.0))
 _NUM_CONNECTIONS = 64
 _REQUEST_CHARACTERS = 2_000
 _WARM_UP = 200
@@ -47,17 +48,21 @@ class Compared:
 class OpenLoop:
     """Seconds from when each request was due to its last byte."""
 
+    per_second: float
+    goal_ms: float
     direct: Sequence[float]
     through: Sequence[float]
     cpu_seconds: float
 
 
-def call_figures(whole: Compared, streamed: Compared, load: OpenLoop) -> tuple[Figure, ...]:
+def call_figures(
+    whole: Compared, streamed: Compared, loads: Sequence[OpenLoop]
+) -> tuple[Figure, ...]:
     """Pure: samples → figures."""
     return (
         *_one_connection("whole answer", whole),
         *_one_connection("24 events", streamed),
-        *_at_load(load),
+        *(figure for load in loads for figure in _at_load(load)),
     )
 
 
@@ -79,13 +84,15 @@ def _one_connection(what: str, found: Compared) -> tuple[Figure, ...]:
 
 
 def _at_load(load: OpenLoop) -> tuple[Figure, ...]:
-    where = f"{OPEN_LOOP_PER_SECOND:.0f} requests/s"
+    where = f"{load.per_second:,.0f} requests/s"
     cpu = ratio(load.cpu_seconds, len(load.through))
     return (
         Figure(f"{where}, direct, p50", milliseconds(quantile(load.direct, 0.5)), "ms"),
         Figure(f"{where}, direct, p99", milliseconds(quantile(load.direct, 0.99)), "ms"),
         Figure(f"{where}, through, p50", milliseconds(quantile(load.through, 0.5)), "ms"),
-        Figure(f"{where}, through, p99", milliseconds(quantile(load.through, 0.99)), "ms", 5.0),
+        Figure(
+            f"{where}, through, p99", milliseconds(quantile(load.through, 0.99)), "ms", load.goal_ms
+        ),
         Figure(f"{where}, CPU of the gateway a call", milliseconds(cpu), "ms"),
     )
 
@@ -102,20 +109,20 @@ def reward_figures(samples: Samples, cpu_seconds: float) -> tuple[Figure, ...]:
 
 def measure_calls(bench: Bench, key: str, size: Size) -> Section:
     """Direct and through the gateway in turn, whole and streamed; then the open loop."""
-    whole, streamed, load = asyncio.run(_measure(bench, key, size))
+    whole, streamed, loads = asyncio.run(_measure(bench, key, size))
     return Section(
         "gateway",
         "Gateway: what capture adds",
-        call_figures(whole, streamed, load),
+        call_figures(whole, streamed, loads),
         "Requests of 2 kB to the same model process, in turn direct and through the gateway, "
-        f"{size.num_in_turn:,} each, one connection each. The open loop sends on a schedule "
-        f"for {size.open_loop_seconds:.0f} s and counts from when a request was due, so a "
+        f"{size.num_in_turn:,} each, one connection each. The open loops send on a schedule "
+        f"for {size.open_loop_seconds:.0f} s and count from when a request was due, so a "
         "stall counts for all that waited in it. Client, model, gateway and Kafka share the "
         "cores.",
     )
 
 
-async def _measure(bench: Bench, key: str, size: Size) -> tuple[Compared, Compared, OpenLoop]:
+async def _measure(bench: Bench, key: str, size: Size) -> tuple[Compared, Compared, list[OpenLoop]]:
     rng = random.Random(11)
     targets = _targets(bench, key)
     await in_turn(targets, _bodies(rng, _WARM_UP, stream=False))
@@ -127,25 +134,29 @@ async def _measure(bench: Bench, key: str, size: Size) -> tuple[Compared, Compar
         found.append(Compared(samples["direct"], samples["gateway"], cpu))
     for target in targets:
         target.connection.close()
-    return found[0], found[1], await _open_loop(bench, key, rng, size)
+    loads = [
+        await _open_loop(bench, key, rng, size, per_second, goal_ms)
+        for per_second, goal_ms in OPEN_LOOPS
+    ]
+    return found[0], found[1], loads
 
 
-async def _open_loop(bench: Bench, key: str, rng: random.Random, size: Size) -> OpenLoop:
-    number = int(size.open_loop_seconds * OPEN_LOOP_PER_SECOND)
+async def _open_loop(
+    bench: Bench, key: str, rng: random.Random, size: Size, per_second: float, goal_ms: float
+) -> OpenLoop:
+    number = int(size.open_loop_seconds * per_second)
     found = {}
     cpu = 0.0
     for target in ("direct", "gateway"):
-        connections = [_connection(bench, key, target) for _ in range(_NUM_CONNECTIONS)]
+        connections = [connection_of(bench, key, target) for _ in range(_NUM_CONNECTIONS)]
         bodies = _bodies(rng, number, stream=False)
-        await on_schedule(connections, CALLS, bodies[:_WARM_UP], per_second=OPEN_LOOP_PER_SECOND)
+        await on_schedule(connections, CALLS, bodies[:_WARM_UP], per_second=per_second)
         meter = CpuMeter({"gateway": bench.pids()["gateway"]})
-        found[target] = await on_schedule(
-            connections, CALLS, bodies, per_second=OPEN_LOOP_PER_SECOND
-        )
+        found[target] = await on_schedule(connections, CALLS, bodies, per_second=per_second)
         cpu = meter.used()["gateway"]
         for connection in connections:
             connection.close()
-    return OpenLoop(found["direct"], found["gateway"], cpu)
+    return OpenLoop(per_second, goal_ms, found["direct"], found["gateway"], cpu)
 
 
 def _bodies(rng: random.Random, number: int, *, stream: bool) -> list[bytes]:
@@ -153,10 +164,11 @@ def _bodies(rng: random.Random, number: int, *, stream: bool) -> list[bytes]:
 
 
 def _targets(bench: Bench, key: str) -> list[Target]:
-    return [Target(n, _connection(bench, key, n), CALLS) for n in ("direct", "gateway")]
+    return [Target(n, connection_of(bench, key, n), CALLS) for n in ("direct", "gateway")]
 
 
-def _connection(bench: Bench, key: str, target: str) -> Connection:
+def connection_of(bench: Bench, key: str, target: str) -> Connection:
+    """A client of the model itself, or of the gateway."""
     if target == "direct":
         return Connection("127.0.0.1", bench.upstream_port, {})
     gateway = bench.settings.gateway
@@ -165,7 +177,7 @@ def _connection(bench: Bench, key: str, target: str) -> Connection:
 
 def measure_rewards(bench: Bench, key: str, size: Size) -> Section:
     """Rewards on one connection, one after the other."""
-    connection = _connection(bench, key, "gateway")
+    connection = connection_of(bench, key, "gateway")
     bodies = [
         orjson.dumps(
             {

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from schemas.errors import TransientError
@@ -42,6 +42,34 @@ class Connection:
                 "The logs of the stack say why; run it again."
             ) from error
 
+    async def frames(self, path: str, body: bytes) -> AsyncIterator[tuple[bytes, float]]:
+        """The pieces of a stream as they come, each with its time. TransientError as above, and
+        for any other status than 200."""
+        try:
+            reader, writer = await self._open()
+            writer.write(self._request(path, body))
+            lines = (await reader.readuntil(b"\r\n\r\n")).lower()
+            _require_stream(lines)
+            while size := int(await reader.readuntil(b"\r\n"), 16):
+                data = await reader.readexactly(size + 2)
+                yield data[:-2], time.perf_counter()
+            await reader.readuntil(b"\r\n")
+        except (OSError, EOFError, ValueError) as error:
+            self.close()
+            raise TransientError(
+                f"A stream of the benchmark broke off ({type(error).__name__}). The logs of the "
+                "stack say why; run it again."
+            ) from error
+
+    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._reader is None or self._writer is None:
+            self._reader, self._writer = await asyncio.open_connection(*self._where)
+        return self._reader, self._writer
+
+    def _request(self, path: str, body: bytes) -> bytes:
+        head = f"POST {path} HTTP/1.1\r\n".encode() + self._head
+        return head + f"content-length: {len(body)}\r\n\r\n".encode() + body
+
     async def _post(self, path: str, body: bytes) -> Answer:
         kept = self._reader is not None
         try:
@@ -54,17 +82,15 @@ class Connection:
         return await self._once(path, body)
 
     async def _once(self, path: str, body: bytes) -> Answer:
-        if self._reader is None or self._writer is None:
-            self._reader, self._writer = await asyncio.open_connection(*self._where)
-        head = f"POST {path} HTTP/1.1\r\n".encode() + self._head
-        self._writer.write(head + f"content-length: {len(body)}\r\n\r\n".encode() + body)
-        lines = (await self._reader.readuntil(b"\r\n\r\n")).lower()
+        reader, writer = await self._open()
+        writer.write(self._request(path, body))
+        lines = (await reader.readuntil(b"\r\n\r\n")).lower()
         first_byte_at = time.perf_counter()
         if b"transfer-encoding: chunked" in lines:
-            answer = await _chunked(self._reader)
+            answer = await _chunked(reader)
         else:
             length = lines.partition(b"content-length:")[2].partition(b"\r\n")[0]
-            answer = await self._reader.readexactly(int(length))
+            answer = await reader.readexactly(int(length))
         return Answer(int(lines[9:12]), answer, first_byte_at, time.perf_counter())
 
     def close(self) -> None:
@@ -72,6 +98,11 @@ class Connection:
         if self._writer is not None:
             self._writer.close()
         self._reader = self._writer = None
+
+
+def _require_stream(lines: bytes) -> None:
+    if int(lines[9:12]) != 200 or b"transfer-encoding: chunked" not in lines:
+        raise ValueError(f"no stream but status {int(lines[9:12])}")
 
 
 async def _chunked(reader: asyncio.StreamReader) -> bytes:

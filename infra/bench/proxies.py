@@ -15,14 +15,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from infra.bench import rivals
+from infra.bench import rivals, streams
 from infra.bench.figures import Figure, Section, difference, milliseconds, quantile, ratio
 from infra.bench.http import Connection
 from infra.bench.load import Samples, Target, closed_loop, in_turn
 from infra.bench.stack import Bench, free_block, gateway_keys, running
+from infra.bench.streams import Frames
 from infra.bench.texts import prose, request_body
 from infra.local.processes import start_tethered, stop_process
 from schemas.errors import HeadraceError, TransientError
@@ -48,6 +49,7 @@ class Size:
 
     num_in_turn: int
     load_seconds: float
+    stream_seconds: float
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,9 @@ class Found:
     name: str
     alone: Samples
     loaded: Loaded
+    #: A model that takes 60 ms, 15 kB prompts; and streams of a token every 20 ms.
+    slow: Sequence[float] = ()
+    streams: Frames = field(default_factory=Frames)
 
 
 def figures_of(found: Sequence[Found]) -> tuple[Figure, ...]:
@@ -72,7 +77,7 @@ def figures_of(found: Sequence[Found]) -> tuple[Figure, ...]:
     direct, *proxies = found
     figures = [*_alone(direct, direct), *_load(direct)]
     for one in proxies:
-        figures += [*_alone(one, direct), *_load(one)]
+        figures += [*_alone(one, direct), *_load(one), *_paced(one, direct)]
     return (*figures, *_times(proxies, direct))
 
 
@@ -91,6 +96,15 @@ def _load(one: Found) -> Iterator[Figure]:
     p99 = milliseconds(quantile(one.loaded.seconds, 0.99))
     yield Figure(f"{one.name}, {_NUM_CONNECTIONS} connections", rate, "requests/s", is_rate=True)
     yield Figure(f"{one.name}, {_NUM_CONNECTIONS} connections, p99", p99, "ms")
+
+
+def _paced(one: Found, direct: Found) -> Iterator[Figure]:
+    """With a model as slow as models are."""
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        added = difference(quantile(one.slow, share), quantile(direct.slow, share))
+        yield Figure(f"{one.name}, model of 60 ms, added, {name}", milliseconds(added), "ms")
+    what = f"{one.name}, {streams.NUM_STREAMS} streams"
+    yield from streams.added_figures(what, direct.streams, one.streams, (None, None))
 
 
 def _times(proxies: Sequence[Found], direct: Found) -> Iterator[Figure]:
@@ -120,7 +134,10 @@ def measure(size: Size) -> Section:
         f"{rivals.LITELLM}, {rivals.PORTKEY}. Requests of 2 kB to the same model process; "
         f"{size.num_in_turn:,} in turn over one connection each, then {_NUM_CONNECTIONS} "
         f"connections that send one after the other for {size.load_seconds:.0f} s, one proxy at a "
-        f"time. Client, model, all proxies and Kafka share the cores. {configuration}"
+        "time; then the same with prompts of 15 kB to a model that takes 60 ms, and "
+        f"{streams.NUM_STREAMS} clients of streams with a token every 20 ms, for "
+        f"{size.stream_seconds:.0f} s each. Client, model, all proxies and Kafka share the cores. "
+        f"{configuration}"
     )
     if missing:
         note += f" Not measured: {'; '.join(missing)}"
@@ -203,6 +220,7 @@ def _running(
 async def _measure(wanted: Sequence[_Where], size: Size, missing: list[str]) -> list[Found]:
     rng = random.Random(17)
     bodies = [request_body(prose(rng, _REQUEST_CHARACTERS), stream=False) for _ in range(200)]
+    paced, slowly = streams.bodies(rng), streams.bodies(rng, stream=False)
     targets, lines = [], []
     for one in wanted:
         line = Target(one.name, one.connect(), CALLS)
@@ -226,9 +244,14 @@ async def _measure(wanted: Sequence[_Where], size: Size, missing: list[str]) -> 
         began_at = time.perf_counter()
         seconds = await closed_loop(connections, CALLS, bodies, seconds=size.load_seconds)
         lasted = time.perf_counter() - began_at
-        found.append(Found(one.name, alone[one.name], Loaded(seconds, lasted)))
+        slow = await closed_loop(connections, CALLS, slowly, seconds=size.stream_seconds)
         for connection in connections:
             connection.close()
+        frames = await streams.run_streams(
+            one.connect, paced, streams.NUM_STREAMS, size.stream_seconds
+        )
+        loaded = Loaded(seconds, lasted)
+        found.append(Found(one.name, alone[one.name], loaded, slow, frames))
     return found
 
 

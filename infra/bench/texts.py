@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import orjson
 
-from infra.bench.upstream import MODEL, whole_answer
+from infra.bench.upstream import MODEL, Pace, whole_answer
 from schemas.atdp.types import (
     ActionResult,
     Exchange,
@@ -72,10 +72,11 @@ def prose(rng: random.Random, num_characters: int) -> str:
     return " ".join(parts)[:num_characters]
 
 
-def request_body(content: str, *, stream: bool = False) -> bytes:
+def request_body(content: str, *, stream: bool = False, pace: Pace | None = None) -> bytes:
     """A chat request with one system message and one of the user."""
     messages = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": content}]
-    return orjson.dumps({"model": MODEL, "messages": messages, "stream": stream})
+    asked = {"model": MODEL, "messages": messages, "stream": stream}
+    return orjson.dumps(asked if pace is None else asked | {"user": pace.user})
 
 
 def steps(seed: int, number: int, num_bytes: int) -> Iterator[Step]:

@@ -20,12 +20,21 @@ def cpu_seconds(pid: int) -> float:
 
 def resident_bytes(pid: int) -> int:
     """Memory that the process holds; 0 for a process that is gone."""
+    return _status(pid, "VmRSS:")
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory that the process ever held; 0 for a process that is gone."""
+    return _status(pid, "VmHWM:")
+
+
+def _status(pid: int, name: str) -> int:
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return 0
     for line in status.splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(name):
             return int(line.split()[1]) * _KIB
     return 0
 

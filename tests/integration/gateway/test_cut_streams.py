@@ -2,6 +2,7 @@
 upstream's, and the record reads as the same answer."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -42,13 +43,31 @@ async def script(connection: Connection) -> None:
     """Send the stream that the request names, cut at random."""
     number = int(connection.body)
     chance = random.Random(-number - 1)
-    stream = made(number)[1]
-    await connection.send(SSE_HEAD)
-    while stream:
+    for piece in pieces(framed(made(number)[1], chance), chance):
+        await connection.send(piece)
+    if b"connection: close" in framed(b"", random.Random(-number - 1)):
+        connection.writer.close()
+
+
+def framed(stream: bytes, chance: random.Random) -> bytes:
+    """The answer with its body in chunks of any size, of a length said before, or to the end of
+    the connection."""
+    kind = chance.choice(["chunks", "length", "end"])
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+    if kind == "length":
+        return head + b"content-length: %d\r\n\r\n%b" % (len(stream), stream)
+    if kind == "end":
+        return head + b"connection: close\r\n\r\n" + stream
+    chunks = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces(stream, chance)]
+    return SSE_HEAD + b"".join([*chunks, b"0\r\n\r\n"])
+
+
+def pieces(data: bytes, chance: random.Random) -> Iterator[bytes]:
+    """The bytes in pieces of a few sizes."""
+    while data:
         length = chance.choice([1, 2, 7, 60, 4_000])
-        await connection.chunk(stream[:length])
-        stream = stream[length:]
-    await connection.send(b"0\r\n\r\n")
+        yield data[:length]
+        data = data[length:]
 
 
 async def test_bytes_are_the_upstreams_whatever_the_cuts(tmp_path: Path) -> None:

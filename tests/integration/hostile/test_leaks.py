@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import random
 from collections import Counter
 from pathlib import Path
 
@@ -78,4 +79,60 @@ async def test_malformed_requests_leave_nothing_behind(tmp_path: Path, number: i
         grown = resident_bytes() - before
         assert grown < MAX_GROWTH_BYTES, f"{grown} bytes more after {number} requests"
         assert wire.upstream.seen == []
+        assert await wire.still_works()
+
+
+#: A request of each dialect, and a word that one of its mutations puts in the place of another.
+SOUND = {
+    CHAT: b'{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true}',
+    "/v1/completions": b'{"model":"m","prompt":"hi","logprobs":0}',
+    "/v1/responses": b'{"model":"m","input":[{"role":"user","content":"hi"}],"tools":[]}',
+    "/v1/messages?beta=true": b'{"model":"m","max_tokens":9,"messages":[{"role":"user",'
+    b'"content":[{"type":"text","text":"hi"}]}],"metadata":{"user_id":"{}"}}',
+    "/v1/messages/count_tokens": b'{"model":"m","messages":[]}',
+    "/v1/embeddings": b'{"model":"m","input":["a","b"]}',
+    "/v1/models": b"",
+}
+WORDS = (b"null", b"[]", b"{}", b"-1", b"1e400", b'"\\ud83d"', b"\xff", b"\x00", b'"', b"[" * 2_000)
+
+
+def mutated(chance: random.Random, body: bytes) -> bytes:
+    """A body that is wrong somewhere: cut, a word in another place, a bit of it turned."""
+    at = chance.randrange(len(body) + 1)
+    kind = chance.randrange(4)
+    if kind == 0:
+        return body[:at]
+    if kind == 1:
+        return body[:at] + chance.choice(WORDS) + body[at:]
+    if kind == 2:
+        return body[:at] + chance.choice(WORDS) + body[at + chance.randrange(9) :]
+    turned = bytearray(body or b"x")
+    turned[at % len(turned)] ^= 1 << chance.randrange(8)
+    return bytes(turned)
+
+
+@pytest.mark.parametrize("number", [350, pytest.param(10_000, marks=pytest.mark.soak)])
+async def test_mutated_requests_of_every_dialect_are_relayed_or_refused(
+    tmp_path: Path, number: int
+) -> None:
+    chance = random.Random(13)
+    paths = list(SOUND)
+    async with wired(
+        tmp_path, ScriptedUpstream(ok), asks_tokens=True, asks_usage=True, client_idle_seconds=5.0
+    ) as wire:
+        descriptors = num_descriptors()
+        for start in range(0, number, NUM_AT_ONCE):
+            bodies = [
+                (paths[n % len(paths)], mutated(chance, SOUND[paths[n % len(paths)]]))
+                for n in range(start, min(start + NUM_AT_ONCE, number))
+            ]
+            answers = await asyncio.gather(
+                *(wire.raw(wire.request("POST", path, body)) for path, body in bodies)
+            )
+            assert {answer.status for answer in answers} == {200}, "the upstream's to judge"
+            if start == 0:
+                descriptors = num_descriptors()
+        assert len(wire.upstream.seen) == number
+        await eventually(lambda: wire.num_connections == 0)
+        assert num_descriptors() <= descriptors + 5
         assert await wire.still_works()

@@ -5,11 +5,13 @@ import pytest
 from infra.bench.bulk import Drained, pipeline_figures, sink_figures
 from infra.bench.figures import Figure, Section, difference, quantile, ratio, shown
 from infra.bench.gateway import Compared, OpenLoop, call_figures, reward_figures
+from infra.bench.large import Memory, large_figures
 from infra.bench.load import Samples
 from infra.bench.machine import Machine, this_machine
 from infra.bench.page import Run, machine_markdown, markdown, text, with_parts
 from infra.bench.redaction.speed import Timed
 from infra.bench.redaction.speed import figures_of as redaction_figures
+from infra.bench.streams import Frames, Level, stream_figures
 from infra.bench.visibility import Seen, memory_section
 from infra.bench.visibility import figures_of as visibility_figures
 from schemas.errors import ConfigError
@@ -52,7 +54,7 @@ def test_what_the_gateway_adds_is_the_difference_of_the_quantiles() -> None:
     direct = Samples([0.001] * 100, [0.001] * 99 + [0.002])
     through = Samples([0.0012] * 100, [0.0015] * 98 + [0.009] * 2)
     whole = Compared(direct, through, cpu_seconds=0.05)
-    figures = call_figures(whole, whole, OpenLoop([0.001] * 10, [0.004] * 10, 0.01))
+    figures = call_figures(whole, whole, [OpenLoop(500.0, 5.0, [0.001] * 10, [0.004] * 10, 0.01)])
     assert value(figures, "whole answer, added, p50") == pytest.approx(0.5)
     assert value(figures, "whole answer, added, p99") == pytest.approx(8.0)
     assert value(figures, "whole answer, CPU of the gateway a call") == pytest.approx(0.5)
@@ -123,3 +125,23 @@ def test_the_machine_is_named() -> None:
     assert here.num_cores >= 1
     assert here.memory_gib > 0
     assert dict(here.versions)["Kafka"].count(".") == 2
+
+
+def test_streams_tell_what_is_added_and_how_many_of_them_are_in_time() -> None:
+    direct = Frames([0.06] * 10, [0.02] * 10, [0.001] * 10)
+    through = Frames([0.061] * 10, [0.0205] * 10, [0.002] * 10)
+    levels = [Level(64, 0.002), Level(128, 0.0049), Level(192, 0.007)]
+    figures = stream_figures(direct, through, levels)
+    assert value(figures, "64 streams, added to the first token, p99") == pytest.approx(1.0)
+    assert value(figures, "64 streams, added between tokens, p99") == pytest.approx(0.5)
+    most = "most streams whose tokens come within 5 ms at p99"
+    assert value(figures, most) == 128
+    assert value(stream_figures(direct, through, levels[2:]), most) is None
+
+
+def test_a_large_body_tells_what_memory_stays() -> None:
+    memory = Memory(100 * 2**20, 180 * 2**20, 140 * 2**20)
+    figures = large_figures([0.1] * 3, [0.2] * 3, memory)
+    assert value(figures, "20 MB, added, p50") == pytest.approx(100.0)
+    [kept] = [f for f in figures if f.name == "memory that did not come back"]
+    assert (kept.value, kept.is_met) == (40.0, False)

@@ -9,8 +9,9 @@ import pytest
 
 from infra.bench.http import Connection
 from infra.bench.load import Target, in_turn, on_schedule
+from infra.bench.streams import run_streams
 from infra.bench.texts import exchanges, prose, request_body, steps
-from infra.bench.upstream import Model, whole_answer
+from infra.bench.upstream import Model, Pace, whole_answer
 from schemas import codec
 from schemas.errors import TransientError
 
@@ -107,3 +108,18 @@ def test_events_are_valid_and_calls_carry_their_history() -> None:
     reply = orjson.loads(calls[0][1].response_body)["choices"][0]["message"]
     assert bodies[1][2] == reply == orjson.loads(whole_answer("x"))["choices"][0]["message"]
     assert all(codec.decode(codec.encode(exchange)) == exchange for _, exchange in calls)
+
+
+async def test_streams_come_at_the_pace_that_is_asked_for(port: int) -> None:
+    pace = Pace(wait_seconds=0.03, pace_seconds=0.01, num_events=3)
+    asked = [request_body("hello", stream=True, pace=pace)]
+    connect = lambda: Connection("127.0.0.1", port, {})  # noqa: E731
+    found = await run_streams(connect, asked, 2, 0.0)
+    assert len(found.gaps) == 2 * len(found.first) == len(found.late) - len(found.first)
+    assert min(found.first) >= 0.03
+    assert min(found.late) > 0
+    whole = connect()
+    answer = await whole.post("/v1", request_body("hello", pace=pace))
+    assert orjson.loads(answer.body)["object"] == "chat.completion"
+    with pytest.raises(TransientError, match="broke off"):
+        await anext(aiter(whole.frames("/v1", request_body("hello"))))
