@@ -140,7 +140,8 @@ class BatchingSettings(Section):
     for one version. `max_waiting` samples wait at most, then no more are read.
 
     A reward of `success_reward` or more is a success. With `retrain`, samples that a replay makes
-    again are trained where nothing was decided of them before.
+    again are trained where nothing was decided of them before. `demonstrations` and `preferences`
+    that came as feedback are trained unless they are switched off here.
     """
 
     batch_sequences: int = Field(32, ge=1)
@@ -153,6 +154,8 @@ class BatchingSettings(Section):
     max_waiting: int = Field(1_000, ge=1)
     success_reward: float = 0.5
     retrain: bool = False
+    demonstrations: bool = True
+    preferences: bool = True
 
 
 class SinkSettings(Section):

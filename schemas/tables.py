@@ -71,6 +71,7 @@ PROCESSING_COLUMNS = (
     "replay_epoch",
     "replayed",
     "step_refs",
+    "signal_refs",
     "raw_topic",
     "raw_partition",
     "raw_offset",

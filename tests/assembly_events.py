@@ -142,8 +142,9 @@ class Run:
 
     @property
     def final(self) -> tuple[TrajectorySummary | None, Sample | None]:
-        """The newest summary and the newest sample."""
-        return _last(self.summaries), _last(self.samples)
+        """The newest summary and the newest sample of a reward."""
+        rated = [sample for sample in self.samples if sample.signal is None]
+        return _last(self.summaries), _last(rated)
 
 
 def _last(events: Sequence[Any]) -> Any:

@@ -55,6 +55,8 @@ RELEASES: dict[int, tuple[type, int]] = {
     26: (protocol.Step, 2),
     27: (protocol.Exchange, 3),
     28: (protocol.Step, 3),
+    29: (internal.Sample, 3),
+    30: (training.MicroBatch, 2),
 }
 
 _PRIMITIVES: dict[Any, JsonValue] = {

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from schemas.atdp.record import doc, record
-from schemas.atdp.types import Coordinates, Feedback, RewardStatus
+from schemas.atdp.types import Coordinates, Feedback, RewardKind, RewardStatus
 
 
 @record
@@ -68,7 +68,8 @@ class StepRef:
 
 @record
 class Sample:
-    """A closed trajectory with its reward, ready to be learned from."""
+    """A closed trajectory with its reward, or a signal without a number about one of its steps,
+    ready to be learned from."""
 
     sample_id: str = doc("hash of step ids, effective reward revisions and reward policy")
     tenant_id: str = doc("owner")
@@ -90,6 +91,14 @@ class Sample:
         "where the steps lie, in the order of step_ids; empty where not all are known", default=()
     )
     step_outcomes: tuple[str, ...] = doc("how the steps ended, each once, sorted", default=())
+    signal: RewardKind | None = doc(
+        "kind of the one of rewards that is learned from without a number, about the last step",
+        default=None,
+    )
+    signal_refs: tuple[StepRef, ...] = doc(
+        "where the record of the signal lies on trajectory.rewards.v1; empty where not known",
+        default=(),
+    )
 
 
 @record

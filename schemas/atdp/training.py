@@ -13,6 +13,8 @@ class SequenceKind(StrEnum):
     POLICY_GRADIENT = "policy_gradient"
     SUPERVISED = "supervised"
     RETRACTION = "retraction"
+    DEMONSTRATION = "demonstration"
+    PREFERENCE = "preference"
 
 
 class SampleOutcome(StrEnum):
@@ -56,7 +58,9 @@ class TrainingSequence:
     """Tokens of one branch, or of one step, and which of them are trained on which reward.
 
     Every sampled token is in one trained span over all sequences of a trajectory's revision.
-    A retraction has no tokens: the revision that it replaces no longer holds.
+    A retraction has no tokens: the revision that it replaces no longer holds. A demonstration has
+    those of the prompt alone, and the answer as text; a preference has prompt and given answer,
+    and another answer as text.
     """
 
     sample_id: str = doc("the sample")
@@ -78,6 +82,11 @@ class TrainingSequence:
     replayed: bool = doc("made again by a replay of records handled before", default=False)
     replaces: str | None = doc("sample of the revision before this one", default=None)
     replaced_reward: float | None = doc("reward of the revision before this one", default=None)
+    answer: str | None = doc("text of the demonstrated or of the other answer", default=None)
+    answer_is_better: bool = doc(
+        "of a preference: the answer in text is the better one, else the given one is",
+        default=True,
+    )
 
 
 @record

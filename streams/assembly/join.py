@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from schemas.atdp.internal import Sample, TrajectorySummary
 from schemas.atdp.types import Outcome, Reward, Step, TrajectoryEnd
 from streams.assembly.policies import RewardPolicy, score, status
-from streams.assembly.samples import Closing, Material, original, samples
-from streams.assembly.state import RewardFacts, StepFacts, Trajectory, to_time, to_us, values
+from streams.assembly.samples import SIGNALS, Closing, Material, original, samples
+from streams.assembly.state import F, RewardFacts, StepFacts, Trajectory, to_time, to_us, values
 
 #: An idle closing this long before a replay was ordered had been seen by the processing before.
 REPLAY_MARGIN_US = 60_000_000
@@ -55,17 +55,22 @@ def absorb(
 ) -> Trajectory:
     """The facts with `event` added; the same object when it says nothing new.
 
-    `at` is partition and offset of its record. Of records that say the same of a step the one with
-    the lowest offset counts: all of them lie on one partition, so the others never change anything,
+    `at` is partition and offset of its record. Of records that say the same the one with the lowest
+    offset counts: all of them lie on one partition, so the others never change anything,
     in whatever order they are seen.
     """
     if isinstance(event, Step):
         facts = _step_facts(event, replayed=replayed)
-        partition, offset = at or (None, None)
-        return _absorb_step(trajectory, replace(facts, partition=partition, offset=offset))
+        return _absorb_step(trajectory, _at(facts, at))
     if isinstance(event, Reward):
-        return _absorb_reward(trajectory, _reward_facts(event, replayed=replayed))
+        rated = _reward_facts(event, replayed=replayed)
+        return _absorb_reward(trajectory, _at(rated, at))
     return _absorb_end(trajectory, to_us(event.occurred_at), replayed=replayed)
+
+
+def _at(facts: F, at: tuple[int, int] | None) -> F:
+    partition, offset = at or (None, None)
+    return replace(facts, partition=partition, offset=offset)
 
 
 def _step_facts(step: Step, *, replayed: bool) -> StepFacts:
@@ -108,6 +113,7 @@ def _reward_facts(reward: Reward, *, replayed: bool) -> RewardFacts:
         score=score(reward),
         final_us=occurred_us if reward.final and not reward.retracted else None,
         task_key=reward.task_key,
+        kind=reward.kind.value if score(reward) is None else "",
     )
 
 
@@ -123,9 +129,9 @@ def _absorb_step(trajectory: Trajectory, new: StepFacts) -> Trajectory:
     return replace(trajectory, steps={**trajectory.steps, new.step_id: new})
 
 
-def _earliness(step: StepFacts) -> tuple[bool, int]:
+def _earliness(fact: StepFacts | RewardFacts) -> tuple[bool, int]:
     """Higher for lower offsets; coordinates are better than none."""
-    return step.offset is not None, -(step.offset or 0)
+    return fact.offset is not None, -(fact.offset or 0)
 
 
 def _step_rank(step: StepFacts) -> tuple[int, bool, int, tuple[tuple[bool, str], ...]]:
@@ -139,7 +145,7 @@ def _absorb_reward(trajectory: Trajectory, new: RewardFacts) -> Trajectory:
     old = trajectory.rewards.get(new.reward_id)
     if old is not None:
         final_us = _earliest(old.final_us, new.final_us)
-        winner = max(old, new, key=_reward_rank)
+        winner = max(old, new, key=lambda r: (_reward_rank(r), _earliness(r)))
         new = replace(winner, final_us=final_us)
         if new == old:
             return trajectory
@@ -149,7 +155,7 @@ def _absorb_reward(trajectory: Trajectory, new: RewardFacts) -> Trajectory:
 def _reward_rank(reward: RewardFacts) -> tuple[int, int, int, str, tuple[tuple[bool, str], ...]]:
     # as in the tables: a correction counts whichever processing made it;
     # final_us gathers over versions, so it must not decide between them
-    rest = _total_order(replace(reward, final_us=None))
+    rest = _total_order(replace(reward, final_us=None, partition=None, offset=None))
     return reward.revision, reward.epoch, reward.occurred_us, reward.digest, rest
 
 
@@ -192,7 +198,8 @@ def conclude(trajectory: Trajectory, watermark_us: int | None, rules: Rules) -> 
     summary = replace(summary, closed_at=to_time(closing.at_us), close_reason=closing.reason)
     # a correction may also take the number away
     withdrawn = any(reward.retracted or reward.revision > 1 for reward in known)
-    material = Material(steps, trajectory.steps, counting, withdrawn, closing)
+    signals = sorted((r for r in known if r.kind in SIGNALS), key=lambda r: r.order)
+    material = Material(steps, trajectory.steps, counting, withdrawn, closing, signals)
     return Conclusion(summary, tuple(samples(material, summary)))
 
 

@@ -250,7 +250,7 @@ def _digest(event: TrajectorySummary | Sample) -> str:
     """Of what an event says, leaving aside which processing says it and where steps lie."""
     said: TrajectorySummary | Sample
     if isinstance(event, Sample):
-        said = replace(event, replay_epoch=0, replayed=False, step_refs=())
+        said = replace(event, replay_epoch=0, replayed=False, step_refs=(), signal_refs=())
     else:
         said = replace(event, replay_epoch=0)
     return hashlib.sha256(to_json(said)).hexdigest()[:16]

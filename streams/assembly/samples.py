@@ -11,6 +11,9 @@ and the policy; where the records of the steps lie is no part of it. So a later 
 another sample, and the same content never a second one. Of several samples of one trajectory the
 newest holds.
 
+Signals. A demonstration, a preference and a critique have no number. Each is a sample of its own
+beside, of the branch that ends with the step it is about (the last one for the trajectory).
+
 Reasons why a sample is not eligible (closed list, in this order):
   not_permitted     a step may not be learned from (`training_eligible` is false)
   incomplete_step   a step did not end as `complete`
@@ -19,10 +22,10 @@ Reasons why a sample is not eligible (closed list, in this order):
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from schemas.atdp.internal import RewardRef, Sample, StepRef, TrajectorySummary
-from schemas.atdp.types import Outcome
+from schemas.atdp.types import Outcome, RewardKind, RewardStatus
 from schemas.ids import derive_id
 from streams.assembly.state import RewardFacts, StepFacts, to_time
 
@@ -33,6 +36,10 @@ NOT_PERMITTED = "not_permitted"
 INCOMPLETE_STEP = "incomplete_step"
 MISSING_PARENT = "missing_parent"
 REWARD_RETRACTED = "reward_retracted"
+#: Kinds of rewards that are learned from without a number, or said to be left out.
+SIGNALS = (
+    RewardKind.CRITIQUE.value, RewardKind.DEMONSTRATION.value, RewardKind.PREFERENCE.value,
+)  # fmt: skip
 REASONS = (NOT_PERMITTED, INCOMPLETE_STEP, MISSING_PARENT, REWARD_RETRACTED)
 
 
@@ -54,6 +61,7 @@ class Material:
     counting: Sequence[RewardFacts]
     withdrawn: bool
     closing: Closing
+    signals: Sequence[RewardFacts] = ()
 
 
 def original(step: StepFacts, by_id: Mapping[str, StepFacts]) -> StepFacts:
@@ -68,21 +76,49 @@ def original(step: StepFacts, by_id: Mapping[str, StepFacts]) -> StepFacts:
 
 
 def samples(material: Material, summary: TrajectorySummary) -> Iterator[Sample]:
-    """The samples of a closed trajectory; none without steps or before a reward counted."""
-    if not material.steps or not (material.counting or material.withdrawn):
+    """The samples of a closed trajectory; none without steps or before anything was said."""
+    if not material.steps:
         return
-    branch, has_hole = _branch(material)
+    if material.counting or material.withdrawn:
+        yield from _of_rewards(material, summary)
+    for signal in material.signals:
+        yield _of_signal(signal, material, summary)
+
+
+def _of_rewards(material: Material, summary: TrajectorySummary) -> Iterator[Sample]:
+    rated = material.counting[-1].step_id if material.counting else None
+    branch, has_hole = _branch(material, rated)
     rewards = _rewards_of(branch, material)
     for start in range(0, len(branch), MAX_SAMPLE_STEPS):
         steps = branch[start : start + MAX_SAMPLE_STEPS]
         yield _sample(steps, rewards, has_hole=has_hole, closing=material.closing, summary=summary)
 
 
-def _branch(material: Material) -> tuple[list[StepFacts], bool]:
-    """The steps of the branch in order, and whether an ancestor is missing."""
+def _of_signal(signal: RewardFacts, material: Material, summary: TrajectorySummary) -> Sample:
+    branch, has_hole = _branch(material, signal.step_id)
+    made = _sample(
+        branch[-MAX_SAMPLE_STEPS:], [signal], has_hole=has_hole, closing=material.closing,
+        summary=summary,
+    )  # fmt: skip
+    reasons = (*made.reasons, REWARD_RETRACTED) if signal.retracted else made.reasons
+    return replace(
+        made,
+        sample_id=derive_id("signal", signal.kind, made.sample_id),
+        reward=None,
+        reward_status=RewardStatus.NONE,
+        eligible=not reasons,
+        reasons=reasons,
+        signal=RewardKind(signal.kind),
+        signal_refs=_refs([signal]),
+    )
+
+
+def _branch(material: Material, rated: str | None) -> tuple[list[StepFacts], bool]:
+    """The steps of a step's branch in order, by default the last one's, and whether an ancestor is
+    missing."""
     positions = {step.step_id: index for index, step in enumerate(material.steps)}
     leaf: StepFacts | None = material.steps[-1]
-    if material.counting and (rated := material.counting[-1].step_id) is not None:
+    if rated is not None:
         leaf = original(material.by_id[rated], material.by_id)
     branch: dict[str, StepFacts] = {}
     has_hole = False
@@ -143,19 +179,19 @@ def _sample(
         replayed=closing.replayed
         and all(step.replayed for step in steps)
         and all(reward.replayed for reward in rewards),
-        step_refs=_step_refs(steps),
+        step_refs=_refs(steps),
         step_outcomes=tuple(sorted({step.outcome for step in steps})),
     )
 
 
-def _step_refs(steps: Sequence[StepFacts]) -> tuple[StepRef, ...]:
-    """Where the steps lie; nothing unless all are known, so that none is taken for another."""
+def _refs(facts: Sequence[StepFacts | RewardFacts]) -> tuple[StepRef, ...]:
+    """Where they lie; nothing unless all are known, so that none is taken for another."""
     refs = tuple(
-        StepRef(partition=step.partition, offset=step.offset)
-        for step in steps
-        if step.partition is not None and step.offset is not None
+        StepRef(partition=fact.partition, offset=fact.offset)
+        for fact in facts
+        if fact.partition is not None and fact.offset is not None
     )
-    return refs if len(refs) == len(steps) else ()
+    return refs if len(refs) == len(facts) else ()
 
 
 def sample_id(steps: Sequence[StepFacts], rewards: Sequence[RewardFacts], policy: str) -> str:

@@ -90,6 +90,10 @@ class RewardFacts:
     score: float | None = None
     final_us: int | None = None
     task_key: str | None = None
+    kind: str = ""
+    #: Where the first record lies that says this. Rows from before this was kept lack it.
+    partition: int | None = None
+    offset: int | None = None
 
     @property
     def order(self) -> tuple[int, str, str]:

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from schemas.atdp.internal import Sample
 from schemas.atdp.training import SampleOutcome, SequenceKind, TrainingSequence
-from schemas.atdp.types import Outcome, Step
+from schemas.atdp.types import Outcome, RewardKind, Step
 from streams.batching.memory import Memory
 from streams.batching.tokens import Tokens, has_logprobs, has_tokens, sequences
 
@@ -41,6 +41,11 @@ class Why(StrEnum):
     VERSION_UNKNOWN = "version_unknown"
     TOO_LONG = "too_long"
     STALE = "stale"
+    CRITIQUE = "critique"
+    DEMONSTRATION = "demonstration"
+    PREFERENCE = "preference"
+    TEXT_MISSING = "text_missing"
+    TEXT_REDACTED = "text_redacted"
     # dropped or held
     TENANT_SHARE = "tenant_share"
     # held
@@ -69,12 +74,15 @@ _NOT_PERMITTED, _MISSING_PARENT, _RETRACTED = "not_permitted", "missing_parent",
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`success_reward` is the least reward of a success; lengths are in tokens."""
+    """`success_reward` is the least reward of a success; lengths are in tokens. `demonstrations`
+    and `preferences` say whether these are trained."""
 
     success_reward: float
     max_staleness: int
     max_sample_tokens: int
     retrain: bool
+    demonstrations: bool = True
+    preferences: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +108,7 @@ class Candidate:
     @property
     def is_retraction(self) -> bool:
         """It only says that an earlier revision no longer holds."""
-        return not self.step_ids
+        return all(s.kind is SequenceKind.RETRACTION for s in self.sequences)
 
     @property
     def num_tokens(self) -> int:
@@ -134,20 +142,23 @@ def num_trained(sequence: TrainingSequence) -> int:
 
 
 def leaf_of(sample: Sample) -> str:
-    """The step that names the sample's branch."""
-    return sample.step_ids[-1] if sample.step_ids else sample.sample_id
+    """The step that names the sample's branch. A signal is a branch of its own."""
+    leaf = sample.step_ids[-1] if sample.step_ids else sample.sample_id
+    return leaf if sample.signal is None else f"{leaf}\x00{sample.rewards[0].reward_id}"
 
 
 def outcome_of(sample: Sample, success_reward: float) -> SampleOutcome:
     """The class of a sample."""
     endings = {_ENDINGS.get(o, SampleOutcome.CENSORED) for o in sample.step_outcomes}
     is_unseen = not endings and not sample.eligible  # samples of old do not name their outcomes
-    if sample.reward is None or _MISSING_PARENT in sample.reasons or is_unseen:
+    is_unrated = sample.reward is None and sample.signal is None
+    if is_unrated or _MISSING_PARENT in sample.reasons or is_unseen:
         endings.add(SampleOutcome.CENSORED)
     for worst in _WORST_FIRST:
         if worst in endings:
             return worst
-    assert sample.reward is not None
+    if sample.reward is None:
+        return SampleOutcome.UNKNOWN  # a signal says nothing of how it ended
     good = sample.reward >= success_reward
     return SampleOutcome.SUCCESS if good else SampleOutcome.FAILURE
 
@@ -157,6 +168,8 @@ def before_steps(sample: Sample, memory: Memory, rules: Rules) -> Candidate | Re
     outcome = outcome_of(sample, rules.success_reward)
     if sample.replayed and not rules.retrain:
         return Refusal(Why.REPLAYED, outcome)
+    if sample.signal is not None and (off := _switched_off(sample.signal, rules)):
+        return Refusal(off, outcome)
     if _RETRACTED in sample.reasons:
         return _retraction(sample, memory, outcome) or Refusal(Why.REWARD_RETRACTED, outcome)
     if _NOT_PERMITTED in sample.reasons:
@@ -164,11 +177,21 @@ def before_steps(sample: Sample, memory: Memory, rules: Rules) -> Candidate | Re
     if outcome in _DROPPED_AS or not sample.eligible:
         return Refusal(_DROPPED_AS.get(outcome, Why.CENSORED), outcome)
     branch = memory.branch(leaf_of(sample))
-    if branch.sample_id is not None and branch.reward == sample.reward:
+    is_rated = sample.signal is None  # of a signal each revision has another text
+    if is_rated and branch.sample_id is not None and branch.reward == sample.reward:
         return Refusal(Why.UNCHANGED, outcome, branch.policy)
     if len(sample.step_refs) != len(sample.step_ids):
         return Refusal(Why.PLACES_UNKNOWN, outcome)
     return None
+
+
+def _switched_off(kind: RewardKind, rules: Rules) -> Why | None:
+    """Why a signal of that kind is not learned from, whatever it says."""
+    if kind is RewardKind.DEMONSTRATION:
+        return None if rules.demonstrations else Why.DEMONSTRATION
+    if kind is RewardKind.PREFERENCE:
+        return None if rules.preferences else Why.PREFERENCE
+    return Why.CRITIQUE
 
 
 def _retraction(sample: Sample, memory: Memory, outcome: SampleOutcome) -> Candidate | None:

@@ -8,7 +8,7 @@ from streams.batching.admission import Rules
 from streams.batching.desk import Desk
 from streams.batching.lane import BatchingLane, Readers
 from streams.batching.packing import Limits
-from streams.batching.reading import PolicyReader, SentReader, StepReader
+from streams.batching.reading import PolicyReader, SentReader, reward_reader, step_reader
 from streams.runtime.shell import Shell
 
 #: Records of one batch; their steps are read together.
@@ -29,7 +29,9 @@ def build(shell: Shell) -> None:
         table=shell.table(topics.LEARNED_TABLE),
         producer=context.producer,
         blobs=blobs,
-        readers=Readers(StepReader(bus), PolicyReader(bus), SentReader(bus, blobs)),
+        readers=Readers(
+            step_reader(bus), reward_reader(bus), PolicyReader(bus), SentReader(bus, blobs)
+        ),
         crashes=context.crashes,
         clock=SystemClock(),
         metrics=context.metrics,
@@ -47,6 +49,8 @@ def make_desk(settings: BatchingSettings, epoch: int) -> Desk:
         max_staleness=settings.max_staleness,
         max_sample_tokens=settings.max_sample_tokens,
         retrain=settings.retrain,
+        demonstrations=settings.demonstrations,
+        preferences=settings.preferences,
     )
     limits = Limits(
         num_sequences=settings.batch_sequences,

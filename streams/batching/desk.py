@@ -15,7 +15,6 @@ from datetime import datetime
 
 from schemas.atdp.internal import Sample
 from schemas.atdp.training import Decision, MicroBatch, SampleOutcome, TrainingSequence
-from schemas.atdp.types import Step
 from streams.batching.admission import (
     Candidate,
     Refusal,
@@ -25,10 +24,10 @@ from streams.batching.admission import (
     leaf_of,
     outcome_of,
     staleness,
-    with_steps,
 )
 from streams.batching.memory import Memory
 from streams.batching.packing import Limits, Waiting, Where, choose, crowding, is_due, pack
+from streams.batching.signals import Material, with_material
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +112,20 @@ class Desk:
                 yield self._dropped(one, Why.SUPERSEDED, None)
 
     def offer(
-        self, where: Where, sample: Sample, steps: Mapping[str, Step], memory: Memory, now: float
+        self, where: Where, sample: Sample, found: Material, memory: Memory, now: float
     ) -> Verdict | None:
         """Take a sample in; the verdict where it does not wait.
 
         `memory` is that of its trajectory. What waits of other branches trains its steps too.
         """
         for one in self._of_trajectory(sample):
-            found = one.candidate
+            other = one.candidate
             memory = memory.trained(
-                found.leaf, found.step_ids, found.sample.sample_id, found.sample.reward,
-                found.policy,
+                other.leaf, other.step_ids, other.sample.sample_id, other.sample.reward,
+                other.policy,
             )  # fmt: skip
         made = before_steps(sample, memory, self._rules)
-        made = with_steps(sample, steps, memory, self._rules) if made is None else made
+        made = with_material(sample, found, memory, self._rules) if made is None else made
         if isinstance(made, Refusal):
             return Verdict(
                 where, sample, Decision.DROPPED, made.why, made.outcome, policy=made.policy
@@ -151,7 +150,9 @@ class Desk:
     ) -> Verdict:
         """The verdict of a sample whose sequences lie in a batch that went out before a crash."""
         outcome = outcome_of(sample, self._rules.success_reward)
-        mine = dict.fromkeys(span.step_id for s in sequences for span in s.trained)
+        mine = dict.fromkeys(
+            span.step_id for s in sequences if sample.signal is None for span in s.trained
+        )
         revision = max(s.revision for s in sequences)
         found = Candidate(sample, policy, revision, outcome, sequences, tuple(mine))
         decision, why = Decision.TRAINED, None
@@ -242,7 +243,7 @@ def remember(memory: Memory, verdict: Verdict) -> Memory:
     memory = memory.decided(sample.sample_id)
     if candidate is None or verdict.batch_id is None:
         return memory
-    if candidate.is_retraction or sample.reward is None:
+    if candidate.is_retraction:
         return memory.retracted(leaf)
     return memory.trained(
         leaf, candidate.step_ids, sample.sample_id, sample.reward, candidate.policy

@@ -22,7 +22,7 @@ import structlog
 from schemas import topics
 from schemas.atdp.internal import Sample
 from schemas.atdp.training import MicroBatch, SampleDecision, TrainingSequence
-from schemas.atdp.types import Step
+from schemas.atdp.types import Reward, Step
 from schemas.bus import Producer, Received, Record, deliver, partition_for
 from schemas.clock import Clock
 from schemas.codec import decode, encode
@@ -33,7 +33,17 @@ from schemas.store import BlobStore
 from schemas.telemetry import Metrics
 from streams.batching.desk import Closed, Desk, Standing, Verdict, remember
 from streams.batching.memory import Memory, dump, header, load
-from streams.batching.reading import Place, Policies, PolicyReader, Sent, SentReader, StepReader
+from streams.batching.reading import (
+    PlaceReader,
+    Policies,
+    PolicyReader,
+    Sent,
+    SentReader,
+    material_of,
+    signal_places,
+    step_places,
+)
+from streams.batching.signals import Material
 from streams.runtime import ReplayMark
 from streams.runtime.crashes import CrashLedger
 from streams.runtime.lane import Table, coordinates, dead_letter
@@ -66,7 +76,8 @@ class _Unsaved:
 class Readers:
     """What the lane reads beside its records."""
 
-    steps: StepReader
+    steps: PlaceReader[Step]
+    rewards: PlaceReader[Reward]
     policies: PolicyReader
     sent: SentReader
 
@@ -155,13 +166,16 @@ class BatchingLane:
     async def _take(self, records: Sequence[Received]) -> None:
         await self._open_partitions({record.partition for record in records})
         samples = [*self._samples(records)]
-        places = [*self._places(samples)]
+        wanted = [*self._wanting(samples)]
+        places = [place for sample in wanted for place in step_places(sample)]
+        told = [place for sample in wanted for place in signal_places(sample)]
         steps = await asyncio.to_thread(self._readers.steps.read, places) if places else {}
+        rewards = await asyncio.to_thread(self._readers.rewards.read, told) if told else {}
         for record, sample in samples:
             self._taken[coordinates(record)] = record
             with self._crashes.counting(coordinates(record)):
                 try:
-                    self._offer(record, sample, steps)
+                    self._offer(record, sample, material_of(sample, steps, rewards))
                 except PermanentError as error:  # the sample was read: what is wrong now is ours
                     raise RuntimeError("a sample that was read could not be offered") from error
 
@@ -186,14 +200,15 @@ class BatchingLane:
                 raise PermanentError(Reason.UNEXPECTED_EVENT)
             return replace(event, replayed=True) if self._mark.is_replayed(record) else event
 
-    def _places(self, samples: Iterable[tuple[Received, Sample]]) -> Iterator[Place]:
+    def _wanting(self, samples: Iterable[tuple[Received, Sample]]) -> Iterator[Sample]:
+        """Those whose records have to be read."""
         for record, sample in samples:
             with self._crashes.counting(coordinates(record)):
                 is_needed = self._desk.needs_steps(sample, self._memory(sample))
             if is_needed:
-                yield from ((ref.partition, ref.offset) for ref in sample.step_refs)
+                yield sample
 
-    def _offer(self, record: Received, sample: Sample, steps: dict[Place, Step]) -> None:
+    def _offer(self, record: Received, sample: Sample, found: Material) -> None:
         where = coordinates(record)
         memory = self._memory(sample)
         if memory.knows(sample.sample_id) or self._desk.waits(sample):
@@ -209,8 +224,7 @@ class BatchingLane:
                 self._desk.known_sent(where, sample, sequences, sent.policy, sent.batch_id)
             )
             return
-        mine = _steps_of(sample, steps)
-        refused = self._desk.offer(where, sample, mine, memory, self._clock.monotonic())
+        refused = self._desk.offer(where, sample, found, memory, self._clock.monotonic())
         if refused is not None:
             self._conclude(refused)
 
@@ -371,14 +385,3 @@ class BatchingLane:
 
     def _count(self, result: str) -> None:
         self._metrics.counter("headrace_records", group=topics.BATCHING, result=result).inc()
-
-
-def _steps_of(sample: Sample, steps: dict[Place, Step]) -> dict[str, Step]:
-    """The sample's steps among those that were read. Nobody's steps are taken for another's."""
-    found = {}
-    for step_id, ref in zip(sample.step_ids, sample.step_refs, strict=False):
-        step = steps.get((ref.partition, ref.offset))
-        owner = (sample.tenant_id, sample.trajectory_id, step_id)
-        if step is not None and (step.tenant_id, step.trajectory_id, step.step_id) == owner:
-            found[step_id] = step
-    return found

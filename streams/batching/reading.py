@@ -6,12 +6,14 @@ All of it blocks, each call for a bounded time; the lane calls it in a thread, o
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import structlog
 
 from schemas import topics
+from schemas.atdp.internal import Sample
 from schemas.atdp.training import TrainingSequence
-from schemas.atdp.types import Step
+from schemas.atdp.types import Reward, Step
 from schemas.atdp.weights import WeightsManifest
 from schemas.bus import Bus, Position, Received
 from schemas.bus.api import Admin, Consumer
@@ -21,6 +23,7 @@ from schemas.errors import PermanentError, TransientError
 from schemas.ids import trajectory_key
 from schemas.microbatches import read_microbatch
 from schemas.store import BlobStore
+from streams.batching.signals import Material
 
 log = structlog.get_logger()
 
@@ -32,31 +35,36 @@ _MAX_RECORDS = 500
 _MICROBATCHES: Position = (topics.MICROBATCHES, 0)
 
 Place = tuple[int, int]
-"""Partition and offset on trajectory.steps.v1."""
+"""Partition and offset on trajectory.steps.v1 or trajectory.rewards.v1."""
 
 
-class StepReader:
-    """Reads steps by their places."""
+E = TypeVar("E", Step, Reward)
 
-    def __init__(self, bus: Bus) -> None:
+
+class PlaceReader(Generic[E]):
+    """Reads events of one type by their places on one topic."""
+
+    def __init__(self, bus: Bus, topic: str, kind: type[E]) -> None:
+        self._topic = topic
+        self._kind: type[E] = kind
         self._admin = bus.admin()
         self._consumer = bus.consumer()
 
-    def read(self, places: Iterable[Place]) -> dict[Place, Step]:
-        """The steps at these places; what retention deleted, or is no step, is absent.
+    def read(self, places: Iterable[Place]) -> dict[Place, E]:
+        """The events at these places; what retention deleted, or is none, is absent.
 
         TransientError when they could not be read in `MAX_READ_SECONDS`.
         """
         wanted = sorted(set(places))
         if not wanted:
             return {}
-        kept = self._admin.extents([topics.STEPS])
+        kept = self._admin.extents([self._topic])
         runs: dict[int, list[list[int]]] = {}
         for partition, offset in wanted:
-            first, end = kept.get((topics.STEPS, partition), (0, 0))
+            first, end = kept.get((self._topic, partition), (0, 0))
             if first <= offset < end:
                 _append(runs.setdefault(partition, []), offset)
-        found: dict[Place, Step] = {}
+        found: dict[Place, E] = {}
         deadline = time.monotonic() + MAX_READ_SECONDS
         while runs:
             found |= self._read_runs({p: rest.pop(0) for p, rest in runs.items()}, deadline)
@@ -64,24 +72,68 @@ class StepReader:
         self._consumer.assign({})  # or it would fetch on what nobody asks for
         return found
 
-    def _read_runs(self, runs: Mapping[int, Sequence[int]], deadline: float) -> dict[Place, Step]:
+    def _read_runs(self, runs: Mapping[int, Sequence[int]], deadline: float) -> dict[Place, E]:
         """One run of offsets of each partition."""
-        self._consumer.assign({(topics.STEPS, p): offsets[0] for p, offsets in runs.items()})
+        self._consumer.assign({(self._topic, p): offsets[0] for p, offsets in runs.items()})
         wanted = {(p, offset) for p, offsets in runs.items() for offset in offsets}
         open_runs = set(runs)
-        found: dict[Place, Step] = {}
+        found: dict[Place, E] = {}
         while open_runs:
             for record in self._consumer.poll(_MAX_RECORDS, _POLL_SECONDS):
                 place = (record.partition, record.offset)
-                if place in wanted and (step := _step(record)) is not None:
-                    found[place] = step
+                if place in wanted and (event := self._event(record)) is not None:
+                    found[place] = event
                 if record.offset >= runs[record.partition][-1]:
                     open_runs.discard(record.partition)
             if self._consumer.at_end():
                 break
             if open_runs and time.monotonic() > deadline:
-                raise TransientError("Steps of samples could not be read in time.")
+                raise TransientError("Records of samples could not be read in time.")
         return found
+
+    def _event(self, record: Received) -> E | None:
+        try:
+            event = decode(record.value)
+        except PermanentError:
+            return None  # assembly has its dead letter
+        return event if isinstance(event, self._kind) else None
+
+
+def step_reader(bus: Bus) -> PlaceReader[Step]:
+    """Reads steps by their places."""
+    return PlaceReader(bus, topics.STEPS, Step)
+
+
+def reward_reader(bus: Bus) -> PlaceReader[Reward]:
+    """Reads rewards by their places."""
+    return PlaceReader(bus, topics.REWARDS, Reward)
+
+
+def step_places(sample: Sample) -> list[Place]:
+    """Where the steps lie that the sample is made of; of a signal's the one that it is about."""
+    refs = sample.step_refs if sample.signal is None else sample.step_refs[-1:]
+    return [(ref.partition, ref.offset) for ref in refs]
+
+
+def signal_places(sample: Sample) -> list[Place]:
+    """Where the record of its signal lies; nowhere without one."""
+    return [(ref.partition, ref.offset) for ref in sample.signal_refs]
+
+
+def material_of(
+    sample: Sample, steps: Mapping[Place, Step], rewards: Mapping[Place, Reward]
+) -> Material:
+    """What is the sample's among all that was read. Nobody's records are taken for another's."""
+    found = {}
+    for step_id, ref in zip(sample.step_ids, sample.step_refs, strict=False):
+        step = steps.get((ref.partition, ref.offset))
+        owner = (sample.tenant_id, sample.trajectory_id, step_id)
+        if step is not None and (step.tenant_id, step.trajectory_id, step.step_id) == owner:
+            found[step_id] = step
+    told = [rewards[place] for place in signal_places(sample) if place in rewards]
+    named = [(sample.tenant_id, ref.reward_id, ref.revision) for ref in sample.rewards]
+    its_own = [r for r in told if (r.tenant_id, r.reward_id, r.revision) in named]
+    return Material(found, its_own[0] if its_own else None)
 
 
 def _append(runs: list[list[int]], offset: int) -> None:
@@ -89,14 +141,6 @@ def _append(runs: list[list[int]], offset: int) -> None:
         runs[-1].append(offset)
     else:
         runs.append([offset])
-
-
-def _step(record: Received) -> Step | None:
-    try:
-        event = decode(record.value)
-    except PermanentError:
-        return None  # assembly has its dead letter
-    return event if isinstance(event, Step) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -328,7 +328,7 @@ def _put(cls: type, name: str, hint: Any) -> Put:
     if dataclasses.is_dataclass(kind):
         return lambda event, cells: cells.update(_flatten(getattr(event, name)))
     if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return lambda event, cells: cells.update({name: getattr(event, name).value})
+        return _put_value(name, lambda _, value: value.value, optional=optional)
     return _put_value(name, _CONVERT[kind], optional=optional)
 
 

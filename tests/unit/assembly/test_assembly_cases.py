@@ -200,3 +200,26 @@ def test_a_replay_marks_what_had_been_closed_before_it():
     late = Run(mark=replace(mark, started_at=at(70))).see(step(0), reward(), tick(200))
     assert not late.final[1].replayed
     assert to_us(late.final[1].closed_at) > to_us(at(60))
+
+
+def test_a_signal_without_a_number_is_a_sample_of_its_own():
+    shown = reward(2, None, kind=RewardKind.DEMONSTRATION, text="so", step_id="s-1")
+    run = Run().see(tick(0), step(0), step(1), step(2), reward(1, 1.0), shown, end(90))
+    run.see(tick(300))
+    told = [sample for sample in run.samples if sample.signal is not None]
+    assert {sample.step_ids for sample in told} == {("s-0", "s-1")}
+    assert len({sample.sample_id for sample in told}) == 1
+    assert (told[0].signal, told[0].reward) == (RewardKind.DEMONSTRATION, None)
+    assert run.log[topics.REWARDS][told[0].signal_refs[0].offset].reward_id == "r-2"
+    assert run.final[1].step_ids == ("s-0", "s-1", "s-2")
+    run.see(replace(shown, revision=2, retracted=True, occurred_at=at(200)), tick(600))
+    assert run.samples[-1].reasons == ("reward_retracted",)
+    assert run.samples[-1].rewards[0].revision == 2
+
+
+def test_a_critique_alone_is_a_sample_without_a_number():
+    run = Run().see(tick(0), step(0), reward(1, None, kind=RewardKind.CRITIQUE, text="…"), end(90))
+    run.see(tick(300))
+    said = {(s.signal, s.reward, s.sample_id) for s in run.samples}
+    assert [row[:2] for row in said] == [(RewardKind.CRITIQUE, None)]
+    assert run.final[0].reward is None

@@ -29,7 +29,7 @@ from schemas.telemetry import Metrics
 from streams.batching import lane as lane_module
 from streams.batching.agent import make_desk
 from streams.batching.lane import BatchingLane, Readers
-from streams.batching.reading import PolicyReader, SentReader, StepReader
+from streams.batching.reading import PolicyReader, SentReader, reward_reader, step_reader
 from streams.runtime import ReplayMark
 from streams.runtime.crashes import MAX_CRASHES, CrashLedger
 from tests.training_events import NOON, model_step, retracted, sample_of
@@ -99,7 +99,10 @@ class World:
             producer=Dying(self.bus, num_left),
             blobs=self.blobs,
             readers=Readers(
-                StepReader(self.bus), PolicyReader(self.bus), SentReader(self.bus, self.blobs)
+                step_reader(self.bus),
+                reward_reader(self.bus),
+                PolicyReader(self.bus),
+                SentReader(self.bus, self.blobs),
             ),
             crashes=CrashLedger(self.directory / "crashes.json"),
             clock=self.clock,
