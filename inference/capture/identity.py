@@ -12,10 +12,11 @@ from inference.capture.route import Route
 from schemas import ids, secrets
 from schemas.atdp.types import TrajectorySource
 
-#: Session ids that agents send: Claude Code; Codex, new and old; OpenCode.
-#: OpenCode gives each subagent a session of its own and names the one that started it first.
+#: Session ids that agents send: Claude Code; OpenCode; Codex, new and old.
+#: OpenCode gives each subagent a session of its own and says which one started it. In Responses it
+#: sends its own session under the name that Codex uses as well, so what started it comes first.
 _SESSION_HEADERS = (
-    "x-claude-code-session-id", "session-id", "session_id", "x-parent-session-id", "x-session-id",
+    "x-claude-code-session-id", "x-parent-session-id", "session-id", "session_id", "x-session-id",
 )  # fmt: skip
 #: A body above this is not parsed for its opening; its digest still spreads calls over partitions.
 _MAX_PARSED_BYTES = 4 * 1024**2

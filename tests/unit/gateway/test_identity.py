@@ -68,6 +68,8 @@ def test_the_form_of_a_text_and_cache_marks_do_not_change_the_key() -> None:
 def test_a_subagents_session_is_that_of_the_agent_that_started_it() -> None:
     inner = identity(x_session_id="inner", x_parent_session_id="outer")
     assert inner.trajectory_id == identity(x_session_id="outer").trajectory_id == "outer"
+    in_responses = identity(session_id="inner", x_session_id="inner", x_parent_session_id="outer")
+    assert in_responses.trajectory_id == "outer"
     assert identity(x_claude_code_session_id="s", x_claude_code_agent_id="a").agent_id is None
 
 
