@@ -237,7 +237,8 @@ class TrainerSettings(Section):
     `objective` is `reinforce_tracker`, `decoupled_ppo`, `grpo`, `gspo`, `supervised`, or a function
     of your own as `package.module:function`; `reward` is a function of your own that makes the
     reward which is learned of the one that was given. Both lie on the path of `python`, or in the
-    folder `code`. `tensorboard` writes event files beside `steps.jsonl`.
+    folder `code`. `tensorboard` writes event files beside `steps.jsonl`. `dpo_beta` is how strongly
+    preferences are held to the weights at the start.
     """
 
     policy: str = Field("main", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
@@ -261,6 +262,7 @@ class TrainerSettings(Section):
     kl: float = Field(1e-3, ge=0)
     anchor: Literal["start", "none"] = "start"
     discount: float = Field(1.0, gt=0, le=1)
+    dpo_beta: float = Field(0.1, gt=0)
     binary_rewards: bool = True
     baseline_memory: float = Field(64.0, ge=1)
     deviation_floor: float = Field(0.1, gt=0)

@@ -24,6 +24,7 @@ class LeftOut(StrEnum):
     RETRACTED = "retracted"
     SMALL_CHANGE = "small_change"
     LATE_CHANGE = "late_change"
+    ANSWER_TOO_LONG = "answer_too_long"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class Credit:
     left_out: Counter[str]
 
 
+#: Kinds that are learned from without a reward.
+SHOWN = (SequenceKind.SUPERVISED, SequenceKind.PREFERENCE)
 _GROUPED = {"grpo", "gspo"}
 _FILTERED = "supervised"
 
@@ -110,7 +113,7 @@ def _sort(
 
 def _of_fresh(fresh: dict[str, Example], baselines: Baselines, rules: Rules) -> dict[str, float]:
     """Sample → advantage; under the empty name the deviation that they were divided by."""
-    shown = {s: 1.0 for s, e in fresh.items() if e.kind is SequenceKind.SUPERVISED}
+    shown = {s: 1.0 for s, e in fresh.items() if e.kind in SHOWN}
     rated = {s: e.reward for s, e in fresh.items() if s not in shown and e.reward is not None}
     tasks, rewards = [fresh[s].task for s in rated], [*rated.values()]
     if rules.objective == _FILTERED:

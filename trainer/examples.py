@@ -6,17 +6,21 @@ made it was wrong, so nothing else in it is believed either.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schemas.atdp.training import MicroBatch, SequenceKind, TrainedSpan, TrainingSequence
 from schemas.errors import PermanentError, Reason
+from trainer.answers import Encode, written
 
 #: A version that is not known.
 UNKNOWN_VERSION = -1
-_KINDS = (SequenceKind.POLICY_GRADIENT, SequenceKind.SUPERVISED, SequenceKind.RETRACTION)
+_KINDS = (
+    SequenceKind.POLICY_GRADIENT, SequenceKind.SUPERVISED, SequenceKind.RETRACTION,
+    SequenceKind.PREFERENCE,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,6 +29,8 @@ class Example:
 
     Names of samples, trajectories and tasks begin with the tenant: what one tenant calls its own is
     never another's.
+
+    `is_better` says of the two examples of a preference which is which.
 
     `behaviour` is NaN where the engine's log-probability is not known, `versions`
     UNKNOWN_VERSION where the version is not.
@@ -44,11 +50,27 @@ class Example:
     versions: NDArray[np.int64]
     turns: NDArray[np.int64]
     approximate: NDArray[np.bool_]
+    is_better: bool = True
 
 
-def examples_of(batch: MicroBatch, vocabulary_size: int, max_length: int) -> list[Example]:
-    """The sequences of a micro-batch. PermanentError names the field of the first that is wrong."""
-    return [_example(sequence, vocabulary_size, max_length) for sequence in batch.sequences]
+def no_encoder(_text: str) -> list[int]:
+    """For sequences that hold no text. PermanentError for those that do."""
+    raise PermanentError(Reason.WRONG_TYPE, "kind")
+
+
+def examples_of(
+    batch: MicroBatch, vocabulary_size: int, max_length: int, encode: Encode = no_encoder
+) -> list[Example]:
+    """The sequences of a micro-batch; `encode` makes tokens of answers that came as text.
+
+    Answers that are too long for the policy are left out. PermanentError names the field of the
+    first sequence that is wrong.
+    """
+    return [
+        replace(_example(made, vocabulary_size, max_length), is_better=is_better)
+        for sequence in batch.sequences
+        for made, is_better in written(sequence, encode, max_length)
+    ]
 
 
 def _example(sequence: TrainingSequence, vocabulary_size: int, max_length: int) -> Example:

@@ -19,7 +19,9 @@ from schemas.ids import derive_id
 from schemas.microbatches import read_microbatch
 from schemas.store import BlobStore
 from schemas.telemetry import Metrics
-from trainer.examples import Example, examples_of
+from trainer.answers import Encode
+from trainer.credit import LeftOut
+from trainer.examples import Example, examples_of, no_encoder
 
 _log = structlog.get_logger("trainer")
 _DELIVERY_SECONDS = 30.0
@@ -54,15 +56,16 @@ class Intake:
         next_offset: int | None,
         metrics: Metrics,
         rate: Callable[[Example], Example] = lambda example: example,
+        encode: Encode = no_encoder,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Start at an offset, or at the first record that is kept. `rate` gives each example the
-        reward that it learns from.
+        reward that it learns from, `encode` makes tokens of answers that came as text.
 
         What retention deleted before it was read is counted and logged: there is no way back.
         """
         self._blobs, self._limits, self._metrics, self._now = blobs, limits, metrics, now
-        self._rate = rate
+        self._rate, self._encode = rate, encode
         admin = bus.admin()
         try:
             first, _ = admin.watermarks(topics.MICROBATCHES)[_PARTITION]
@@ -107,7 +110,13 @@ class Intake:
             if _is_of(record, batch.policy):
                 return []  # another trainer's
             raise PermanentError(Reason.WRONG_TYPE, "policy")
-        found = examples_of(batch, self._limits.vocabulary_size, self._limits.max_length)
+        limits = self._limits
+        found = examples_of(batch, limits.vocabulary_size, limits.max_length, self._encode)
+        sent = {(s.tenant_id, s.sample_id) for s in batch.sequences}
+        num_left_out = len(sent) - len({example.sample_id for example in found})
+        if num_left_out:
+            reason = LeftOut.ANSWER_TOO_LONG
+            self._metrics.counter("headrace_trainer_left_out", reason=reason).inc(num_left_out)
         return [self._rate(example) for example in found]
 
     def _bury(self, record: Received, error: PermanentError) -> None:

@@ -6,7 +6,7 @@ Deterministic on a CPU: the same state and the same examples make the same weigh
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,13 @@ from schemas.errors import ConfigError
 from schemas.settings import TrainerSettings
 from trainer.advantage import Baselines
 from trainer.agreement import Agreement
-from trainer.credit import Credit, Rules, give_credit
+from trainer.credit import SHOWN, Credit, Rules, give_credit
 from trainer.examples import UNKNOWN_VERSION, Example
 from trainer.ledger import Ledger
 from trainer.objective import Options, Stats, summary, summed, supervised, weights_of
 from trainer.own import objective_of
 from trainer.policy import Policy, in_parts
+from trainer.preferences import Preferences, pairs_of
 from trainer.sentinels import Alarm, Bounds, Figures, Sentinels
 
 
@@ -48,15 +49,24 @@ class Learner:
     """The policy, its optimizer and all that a step remembers. Not for several threads."""
 
     def __init__(
-        self, policy: Policy, own: TrainerSettings, bounds: Bounds, anchor: Policy | None
+        self,
+        policy: Policy,
+        own: TrainerSettings,
+        bounds: Bounds,
+        anchor: Policy | None,
+        reference: Callable[[], Policy] | None = None,
     ) -> None:
-        """`anchor` is what the penalty pulls to; None where there is no penalty."""
+        """`anchor` is what the penalty pulls to; None where there is no penalty. `reference` finds
+        what preferences are compared with, by default the anchor."""
         self.policy, self._own, self._anchor = policy, own, anchor
         self.ledger = Ledger()
         self.baselines = Baselines(binary=own.binary_rewards, memory=own.baseline_memory)
         self.sentinels = Sentinels(bounds)
         self.agreement = Agreement(
             policy, own.num_kept_versions, own.agreement_sequences, own.temperature
+        )
+        self._preferences = Preferences(
+            policy, reference or self._found_anchor, own.dpo_beta, own.micro_batch_tokens
         )
         options = Options(kl=own.kl if anchor is not None else 0.0)
         self._objective = objective_of(own.objective, options, own.code)
@@ -66,6 +76,11 @@ class Learner:
         )
         self.num_steps = 0
         self.optimizer = self.fresh_optimizer()
+
+    def _found_anchor(self) -> Policy:
+        if self._anchor is None:
+            raise ValueError("preferences need a reference where there is no anchor")
+        return self._anchor
 
     def fresh_optimizer(self) -> Any:
         """An optimizer that remembers nothing: at the start, and after weights from elsewhere."""
@@ -151,7 +166,10 @@ class Learner:
             total.entropy += float((found.entropy * (tokens["mask"] != 0)).sum())
             stats.append(told)
         batch.prox_is_known = True
-        total.stats = summed(stats)
+        pairs = self._preferences.add_gradient(batch.pairs, batch.pair_weight)
+        total.value += pairs.value
+        total.entropy += pairs.entropy
+        total.stats = summed([*stats, pairs.stats()])
         return total
 
     def _loss(
@@ -186,10 +204,11 @@ class Learner:
 
     def _probed(self, batch: "_Batch") -> torch.Tensor:
         """Log-probabilities of a few tokens, to see whether an update moved anything."""
-        if not batch.examples:
+        shown = [*batch.examples[:2], *(pair.better for pair in batch.pairs[:1])]
+        if not shown:
             return torch.zeros(0)
         with torch.no_grad():
-            return self.policy.figures(batch.examples[:2], self._own.temperature).logp
+            return self.policy.figures(shown[:2], self._own.temperature).logp
 
     def _figures(self, batch: "_Batch", loss: _Loss, norm: float, k3: float | None) -> Figures:
         found = summary(loss.stats or {})
@@ -203,7 +222,7 @@ class Learner:
             advantage_deviation=math.sqrt(sum(a * a for a in advantages) / max(len(advantages), 1)),
             gradient_norm=norm,
             entropy=loss.entropy / max(known, 1.0),
-            length=batch.num_sampled / max(len(batch.examples), 1),
+            length=batch.mean_length,
             loss=loss.value,
             needs_behaviour=self._own.objective != "supervised" and not batch.all_shown,
         )
@@ -212,37 +231,55 @@ class Learner:
 class _Batch:
     """The examples of a step with a weight and an advantage for each token."""
 
-    def __init__(self, examples: Sequence[Example], advantages: Sequence[float]) -> None:
-        self.examples = examples
-        self.advantages = advantages
-        self.all_shown = all(e.kind is SequenceKind.SUPERVISED for e in examples)
+    def __init__(self, credit: Credit, own: TrainerSettings) -> None:
+        rated = [
+            (example, advantage)
+            for example, advantage in zip(credit.examples, credit.advantages, strict=True)
+            if example.kind is not SequenceKind.PREFERENCE
+        ]
+        self.examples = [example for example, _ in rated]
+        self.credited = [advantage for _, advantage in rated]
+        self.advantages = credit.advantages
+        compared = [e for e in credit.examples if e.kind is SequenceKind.PREFERENCE]
+        self.pairs = [
+            pair
+            for pair in pairs_of(compared)
+            if own.train_approximate or not pair.worse.approximate.any()
+        ]
+        self.all_shown = all(e.kind in SHOWN for e in credit.examples)
+        #: Trajectories and pairs, each of which weighs the same.
+        num_trajectories = len({example.trajectory for example in self.examples})
+        self.pair_weight = 1.0 / max(num_trajectories + len(self.pairs), 1)
+        self.share = num_trajectories * self.pair_weight
         #: First example of a part → what `_prox` found for it.
         self.prox: dict[int, torch.Tensor] = {}
         self.prox_is_known = False
         self._tokens: list[dict[str, torch.Tensor]] = []
 
     @property
-    def num_sampled(self) -> int:
-        """Tokens that the policy sampled, also those that are left out of the loss."""
-        return sum(example.positions.size for example in self.examples)
+    def mean_length(self) -> float:
+        """Tokens of an answer, also those that are left out of the loss."""
+        answers = [*self.examples, *(e for p in self.pairs for e in (p.better, p.worse))]
+        return sum(example.positions.size for example in answers) / max(len(answers), 1)
 
     @classmethod
     def of(cls, credit: Credit, version: int, own: TrainerSettings) -> "_Batch":
         """Weights are made here, over all tokens of the step, so that parts may be any."""
-        batch = cls(credit.examples, credit.advantages)
-        names = {
-            name: i for i, name in enumerate(dict.fromkeys(e.trajectory for e in credit.examples))
-        }
-        trained = [_trained(example, version, own) for example in credit.examples]
+        batch = cls(credit, own)
+        examples = batch.examples
+        names = {name: i for i, name in enumerate(dict.fromkeys(e.trajectory for e in examples))}
+        trained = [_trained(example, version, own) for example in examples]
         if not trained:
             return batch
-        place = [np.full(e.positions.size, names[e.trajectory]) for e in credit.examples]
+        place = [np.full(e.positions.size, names[e.trajectory]) for e in examples]
         weights = weights_of(
             torch.from_numpy(np.concatenate(trained)), torch.from_numpy(np.concatenate(place))
         )
-        masks = weights.split([e.positions.size for e in credit.examples])
-        for number, (example, mask) in enumerate(zip(credit.examples, masks, strict=True)):
-            credited = credit.advantages[number] * own.discount ** example.turns.astype(np.float64)
+        if batch.pairs:
+            weights = weights * batch.share
+        masks = weights.split([e.positions.size for e in examples])
+        for number, (example, mask) in enumerate(zip(examples, masks, strict=True)):
+            credited = batch.credited[number] * own.discount ** example.turns.astype(np.float64)
             size = example.positions.size
             batch._tokens.append(
                 {
@@ -287,6 +324,7 @@ def _told(figures: Figures, loss: _Loss, credit: Credit, batch: _Batch) -> dict[
         "reward": sum(rewards) / len(rewards) if rewards else math.nan,
         "num_rewards": float(len(rewards)),
         "num_sequences": float(len(batch.examples)),
+        "num_pairs": float(len(batch.pairs)),
         "num_tokens": found["num_tokens"],
         "gradient_norm": figures.gradient_norm,
         "entropy": figures.entropy,

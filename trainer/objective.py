@@ -148,7 +148,7 @@ def supervised(options: Options) -> Objective:
         known, log_ratio = _log_ratio(logp.detach(), logp_behaviour, mask)
         loss = -(mask * advantage.clamp_min(0.0) * logp).sum()
         stats = _stats(mask, known, known, log_ratio, version_lag)
-        stats["missing"] = torch.zeros_like(stats["missing"])  # nothing is left out for it
+        stats["shown"] = stats.pop("missing")  # nothing is left out for it
         return loss, stats
 
     return loss_of
@@ -241,7 +241,7 @@ def summary(stats: Stats) -> dict[str, float]:
     """Figures of a step: shares and means over tokens; the effective sample size as a share."""
     sums = {name: float(value) for name, value in stats.items()}
     num_tokens = sums.get("tokens", 0.0)
-    num_known = num_tokens - sums.get("missing", 0.0)
+    num_known = num_tokens - sums.get("missing", 0.0) - sums.get("shown", 0.0)
     per_token, per_known = 1.0 / max(num_tokens, 1.0), 1.0 / max(num_known, 1.0)
     squared = sums.get("ratio_squared", 0.0)
     return {

@@ -124,14 +124,16 @@ class Versions:
             PartitionOffset(topic=topics.MICROBATCHES, partition=0, offset=offset),
         )  # fmt: skip
         training = Training(promise.num_steps, watermark, tuple(promise.statistics.items()))
-        manifest = self._publisher.publish(tensors, training)
-        if (manifest.version, manifest.root) != (promise.version, promise.root):
-            raise ConfigError(
-                f"Version {manifest.version} of {self._policy} is not what the checkpoint "
-                f"promised ({promise.version}). Stop other writers of this policy."
-            )
-        self._propose(manifest, promise)
-        return manifest
+
+        def propose(manifest: WeightsManifest) -> None:
+            if (manifest.version, manifest.root) != (promise.version, promise.root):
+                raise ConfigError(
+                    f"Version {manifest.version} of {self._policy} is not what the checkpoint "
+                    f"promised ({promise.version}). Stop other writers of this policy."
+                )
+            self._propose(manifest, promise)
+
+        return self._publisher.publish(tensors, training, propose)
 
     def fork_from(self, version: int) -> Shadow:
         """Go on from another committed version: what the ring went back to."""

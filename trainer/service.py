@@ -17,6 +17,7 @@ from schemas.secrets import load_weights_key
 from schemas.settings import Settings, TrainerSettings
 from schemas.store import BlobStore
 from schemas.telemetry import Metrics
+from trainer.answers import encoder_of
 from trainer.board import Board, board_of
 from trainer.checkpoint import Checkpoints
 from trainer.device import best_device
@@ -96,14 +97,17 @@ def _session(
 ) -> int:
     """From the last checkpoint until `stop`; the number of steps."""
     policy = Policy.load(_model(own), best_device())
-    learner = Learner(policy, own, Bounds(), _anchor(policy, own))
+    anchor = _anchor(policy, own)
+    at_first = None if anchor is not None else lambda: Policy.load(_model(own), best_device())
+    learner = Learner(policy, own, Bounds(), anchor, at_first)
     rate = rate_of(own.reward, _model(own), own.code)
     limits = Limits(own.policy, policy.vocabulary_size, policy.max_length)
     versions = Versions(bus, blobs, own.policy, own.ring, key=key)
     num_steps = 0
     try:
         loop = Loop(own, learner, Checkpoints(folder), versions, board, metrics)
-        intake = Intake(bus, blobs, limits, loop.begin(), metrics, rate)
+        encode = encoder_of(_model(own))
+        intake = Intake(bus, blobs, limits, loop.begin(), metrics, rate, encode)
         on_ready()
         try:
             while not stop.is_set():
