@@ -7,13 +7,14 @@ is done. The programs run on an empty home and reach nothing but this machine.
 import asyncio
 import json
 import signal
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from infra.local.processes import signal_group
-from schemas.atdp.types import StepKind
+from schemas.atdp.types import Step, StepKind
 from tests import agent_programs
 from tests.agent_programs import PROGRAMS, Program, prepared
 from tests.integration.gateway.harness import Connection, ScriptedUpstream, running, whole
@@ -27,6 +28,12 @@ TASK = "Write the file."
 COMMAND = "echo by-the-agent > result.txt && echo marker-42"
 SHELLS = ("Bash", "bash", "exec_command", "terminal")
 FINAL = "All is done."
+#: Tools that start a subagent, with a kind that each knows; what it is asked, and what it says.
+SPAWNS = {"Agent": "general-purpose", "Task": "general-purpose", "task": "general"}
+HANDED = "Run the command that you know of."
+REPORT = "The helper is done."
+#: An agent that asks more often goes round in a circle.
+MAX_ANSWERS = 20
 #: A program that starts on a busy machine takes its time.
 RUN_SECONDS = 300.0
 
@@ -55,25 +62,50 @@ class Model:
             await connection.send(head.encode() + body)
 
     def _said(self, path: str, request: dict[str, Any], *, is_done: bool) -> Any:
-        tool = _shell(request)
+        tool = _tool(request, SHELLS)
         if tool is None:
             return _text(path, "A title")  # a call beside the work
         if not is_done:
-            return _call(path, tool, COMMAND)
-        return _call(path, tool, self._ends_with) if self._ends_with else _text(path, FINAL)
+            return _call(path, tool, _command(tool, COMMAND))
+        if self._ends_with is None:
+            return _text(path, FINAL)
+        return _call(path, tool, _command(tool, self._ends_with))
 
 
-def _shell(request: dict[str, Any]) -> dict[str, Any] | None:
-    """The agent's tool for commands."""
+class Delegating(Model):
+    """Its agent hands the task to a subagent, which does it. Only the agent's own calls hold the
+    words of the task."""
+
+    def _said(self, path: str, request: dict[str, Any], *, is_done: bool) -> Any:
+        shell, spawn = _tool(request, SHELLS), _tool(request, SPAWNS)
+        said = json.dumps(request.get("messages") or request.get("input"))
+        if shell is None:
+            return _text(path, "A title")
+        if TASK not in said:
+            if is_done:
+                return _text(path, REPORT)
+            return _call(path, shell, _command(shell, COMMAND))
+        if spawn is None or REPORT in said or self.num_answers > MAX_ANSWERS:
+            return _text(path, FINAL)
+        kind = SPAWNS[spawn["name"]]
+        handed = {"description": "write it", "prompt": HANDED, "subagent_type": kind}
+        return _call(path, spawn, handed)
+
+
+def _tool(request: dict[str, Any], names: Collection[str]) -> dict[str, Any] | None:
+    """The agent's tool of one of these names."""
     tools = [tool.get("function", tool) for tool in request.get("tools") or []]
-    return next((tool for tool in tools if tool.get("name") in SHELLS), None)
+    return next((tool for tool in tools if tool.get("name") in names), None)
 
 
-def _call(path: str, tool: dict[str, Any], command: str) -> Any:
+def _command(tool: dict[str, Any], command: str) -> dict[str, Any]:
+    """The arguments of the shell tool."""
     fields = (tool.get("parameters") or tool["input_schema"])["properties"]
     given = {"cmd" if "cmd" in fields else "command": command}
-    if "description" in fields:
-        given["description"] = "Write a file"
+    return given | ({"description": "Write a file"} if "description" in fields else {})
+
+
+def _call(path: str, tool: dict[str, Any], given: dict[str, Any]) -> Any:
     name, arguments = tool["name"], json.dumps(given)
     if "responses" in path:
         return [{"id": "fc_1", "type": "function_call", "call_id": "call_1", "name": name,
@@ -101,6 +133,24 @@ def programs() -> Path:
     return folder
 
 
+async def ran(
+    program: Program, model: Model, programs: Path, folder: Path
+) -> tuple[str, list[Step]]:  # fmt: skip
+    """What an agent printed at its task, which it did, and its steps."""
+    upstream = ScriptedUpstream(model.script)
+    async with running(folder / "gateway", memory_bus(4), upstream) as gateway:
+        base = f"{gateway.url}/k/{gateway.key}"
+        executable = programs / program.executable
+        exit_code, output = await run(program, executable, base, folder / "work")
+        events = await gateway.events(len(upstream.seen))
+    assert exit_code == 0, output
+    assert (folder / "work" / "result.txt").read_text() == "by-the-agent\n", output
+    named = {event.trajectory_id is not None for event in events if event.method == "POST"}
+    assert named == {program.sends_session}
+    steps = await placed(events, folder / "lane")
+    return output, [step for step in steps if step.kind is StepKind.MODEL_CALL]
+
+
 async def run(program: Program, executable: Path, base: str, folder: Path) -> tuple[int, str]:
     """Exit code and output of a run in `folder`, with a home beside it."""
     home = folder.with_name("home")
@@ -122,22 +172,33 @@ async def run(program: Program, executable: Path, base: str, folder: Path) -> tu
 async def test_an_agent_does_its_task_and_leaves_one_trajectory(
     program: Program, programs: Path, tmp_path: Path
 ) -> None:
-    model = Model(program.ends_with)
-    upstream = ScriptedUpstream(model.script)
-    async with running(tmp_path / "gateway", memory_bus(4), upstream) as gateway:
-        base = f"{gateway.url}/k/{gateway.key}"
-        executable = programs / program.executable
-        exit_code, output = await run(program, executable, base, tmp_path / "work")
-        events = await gateway.events(len(upstream.seen))
-    assert exit_code == 0, output
-    assert (tmp_path / "work" / "result.txt").read_text() == "by-the-agent\n", output
-    steps = await placed(events, tmp_path / "lane")
-    calls = [step for step in steps if step.kind is StepKind.MODEL_CALL]
+    _, calls = await ran(program, Model(program.ends_with), programs, tmp_path)
     asked, done = [step for step in calls if step.lineage.branch != "beside"]
     assert done.lineage.parent_step_id == asked.step_id
     assert len({step.trajectory_id for step in calls}) == 1
     assert "marker-42" in str(done.observation.new_messages)
     if program.ends_with is None:
         assert FINAL in done.action_and_result.output[0].body
-    named = {event.trajectory_id is not None for event in events if event.method == "POST"}
-    assert named == {program.sends_session}
+
+
+@pytest.mark.parametrize(
+    "program", [p for p in PROGRAMS if p.name in ("claude-code", "opencode")],
+    ids=lambda program: program.name,
+)  # fmt: skip
+async def test_a_subagent_is_a_branch_of_its_agents_trajectory(
+    program: Program, programs: Path, tmp_path: Path
+) -> None:
+    output, calls = await ran(program, Delegating(None), programs, tmp_path)
+    assert FINAL in output
+    assert len({step.trajectory_id for step in calls}) == 1
+    own = [step for step in calls if step.lineage.branch is None]
+    helpers = [step for step in calls if step.lineage.subagent_id is not None]
+    spawning, ending = own
+    first, last = helpers
+    assert {step.lineage.branch for step in helpers} == {first.lineage.subagent_id}
+    assert first.lineage.parent_step_id == spawning.step_id, "the step whose call gave it its task"
+    assert last.lineage.parent_step_id == first.step_id
+    assert ending.lineage.parent_step_id == spawning.step_id
+    assert HANDED in str(first.observation.new_messages)
+    assert REPORT in str(ending.observation.new_messages)
+    assert not [gap for step in calls for gap in step.gaps if "lineage" in gap.field]
