@@ -239,6 +239,10 @@ class TrainerSettings(Section):
     reward which is learned of the one that was given. Both lie on the path of `python`, or in the
     folder `code`. `tensorboard` writes event files beside `steps.jsonl`. `dpo_beta` is how strongly
     preferences are held to the weights at the start.
+
+    With `lora_rank` an adapter learns beside the linear layers that `lora_targets` names, weighted
+    by `lora_alpha` / `lora_rank`; versions are adapters then, which workers take with
+    `worker.max_lora_rank`.
     """
 
     policy: str = Field("main", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
@@ -252,6 +256,9 @@ class TrainerSettings(Section):
     reward: str | None = Field(None, pattern=rf"^{_FUNCTION}$")
     code: Path | None = None
     tensorboard: bool = False
+    lora_rank: int | None = Field(None, ge=1, le=512)
+    lora_alpha: int = Field(16, ge=1)
+    lora_targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
     learning_rate: float = Field(1e-5, gt=0)
     weight_decay: float = Field(0.0, ge=0)
     max_gradient_norm: float = Field(1.0, gt=0)

@@ -4,7 +4,6 @@ The trainer has moved on by the time it sees what a version sampled, so the weig
 few versions are kept as they were published and looked at with a second model.
 """
 
-import copy
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 
@@ -58,8 +57,7 @@ class Agreement:
 
     def _at(self, version: int) -> Policy:
         if self._probe is None:
-            copied = copy.deepcopy(self._policy.model)
-            self._probe = Policy(copied, self._policy.layout, self._policy.device)
+            self._probe = self._policy.copy()
         if self._loaded != version:
             self._probe.load_tensors(self._kept[version])
             self._loaded = version

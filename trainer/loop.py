@@ -20,7 +20,7 @@ from trainer.checkpoint import Checkpoint, Checkpoints
 from trainer.examples import Example
 from trainer.intake import Intake
 from trainer.learner import Learner, Step
-from trainer.publish import Promise, Versions, root_of_all
+from trainer.publish import Promise, Versions
 
 _log = structlog.get_logger("trainer")
 
@@ -76,15 +76,13 @@ class Loop:
         return checkpoint.next_offset
 
     def _begin_anew(self) -> None:
-        newest = self._versions.newest_weights
         policy = self._learner.policy
-        if newest is not None:
-            policy.load_tensors(self._versions.fork_from(newest).tensors)
-            self._version = newest
-            self._root = root_of_all(policy.tensors())
-            self._learner.agreement.keep(newest, policy.tensors())
+        found = self._versions.begin(policy)
+        if found is None:
+            self._publish(None, {})
             return
-        self._publish(None, {})
+        self._version, self._root = found
+        self._learner.agreement.keep(self._version, policy.tensors())
 
     def turn(self, intake: Intake, timeout_seconds: float) -> Step | None:
         """Take what came; a step when there is enough for one."""
@@ -118,7 +116,7 @@ class Loop:
     def _publish(self, next_offset: int | None, statistics: Mapping[str, float]) -> int:
         """Checkpoint, manifest, proposal, in this order; the bytes of the payload."""
         tensors = self._learner.policy.tensors()
-        root = root_of_all(tensors)
+        root = self._versions.root_of(tensors)
         base = self._versions.baseline
         version = self._version if root == self._root else (self._versions.newest or 0) + 1
         checkpoint = self._checkpoint(next_offset, version, root, base, statistics)
@@ -163,7 +161,7 @@ class Loop:
         """The versions that are compared with the engine, as before the restart."""
         recent = self._versions.recent(self._version, self._own.num_kept_versions)
         for version in recent[:-1]:
-            self._learner.agreement.keep(version, self._versions.weights_of(version).tensors)
+            self._learner.agreement.keep(version, self._versions.tensors_of(version))
         self._learner.agreement.keep(self._version, tensors)
 
     def _fork_if_rolled_back(self) -> None:
@@ -175,8 +173,7 @@ class Loop:
         champion = assignment.stable
         if champion.root == self._root:
             return
-        shadow = self._versions.fork_from(champion.version)
-        self._learner.policy.load_tensors(shadow.tensors)
+        self._learner.policy.load_tensors(self._versions.fork_from(champion.version))
         self._learner.fresh_optimizer()
         self._version, self._root = champion.version, champion.root
         self._learner.agreement.keep(champion.version, self._learner.policy.tensors())

@@ -1,6 +1,7 @@
 """The policy that learns: a causal language model, and its weights as the engine serves them."""
 
-from collections.abc import Iterator, Sequence
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,7 +101,7 @@ class Policy:
 
     def tensors(self) -> Tensors:
         """The weights as they are published: rounded to the number formats of the layout."""
-        state = self.model.state_dict()
+        state = self._state()
         return {
             name: Tensor(spec, _bits_of(state[name], spec.dtype))
             for name, spec in self.layout.items()
@@ -108,10 +109,19 @@ class Policy:
 
     def load_tensors(self, tensors: Tensors) -> None:
         """Take weights of this layout, in place."""
-        state = self.model.state_dict()
+        state = self._state()
         with torch.no_grad():
             for name, spec in self.layout.items():
                 state[name].copy_(_values_of(tensors[name]).reshape(spec.shape))
+
+    def copy(self) -> "Policy":
+        """The same weights in memory of their own."""
+        return Policy(copy.deepcopy(self.model), self.layout, self.device)
+
+    def _state(self) -> Mapping[str, torch.Tensor]:
+        """The tensors by the names of the layout; writing to them writes to the model."""
+        state: Mapping[str, torch.Tensor] = self.model.state_dict()
+        return state
 
     def _on(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array).to(self.device)

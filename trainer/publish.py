@@ -23,6 +23,7 @@ from schemas.weights.publish import Publisher, Training
 from schemas.weights.shadow import Shadow
 from schemas.weights.tensors import Tensors, digests_of, layout_of, root_of
 from schemas.weights.versions import restore
+from trainer.policy import Policy
 
 _DELIVERY_SECONDS = 30.0
 
@@ -71,19 +72,28 @@ class Versions:
         return max(self._publisher.history.versions, default=None)
 
     @property
-    def newest_weights(self) -> int | None:
-        """The highest committed version that is no adapter."""
-        found = self._publisher.history.newest_weights
-        return None if found is None else found.version
-
-    @property
     def baseline(self) -> int | None:
         """The committed version that the next delta starts from."""
         return self._publisher.baseline_version
 
-    def weights_of(self, version: int) -> Shadow:
-        """A committed version, proved."""
-        return restore(self._bus, self._blobs, self._publisher.history, version)
+    def root_of(self, tensors: Tensors) -> str:
+        """The root that a manifest of these tensors will have."""
+        return root_of_all(tensors)
+
+    def begin(self, policy: Policy) -> tuple[int, str] | None:
+        """Load the newest version into a policy that has learned nothing; its number and root.
+
+        None where there is none: the policy's own weights are then to be published.
+        """
+        newest = self._publisher.history.newest_weights
+        if newest is None:
+            return None
+        policy.load_tensors(self.fork_from(newest.version))
+        return newest.version, newest.root
+
+    def tensors_of(self, version: int) -> Tensors:
+        """What is in a committed version, proved."""
+        return restore(self._bus, self._blobs, self._publisher.history, version).tensors
 
     def recent(self, version: int, number: int) -> list[int]:
         """A version and those that it was made from, at most so many, the oldest first."""
@@ -103,8 +113,7 @@ class Versions:
         manifest = self._publisher.history.versions.get(promise.version)
         if manifest is None:
             if promise.base_version is not None:
-                base = self.weights_of(promise.base_version)
-                self._publisher.start_from(promise.base_version, base)
+                self._go_on_from(promise.base_version, self.tensors_of(promise.base_version))
             self.publish(promise, tensors)
             return
         if manifest.root != promise.root:
@@ -112,7 +121,7 @@ class Versions:
                 f"Somebody else published version {promise.version} of {self._policy}. Move the "
                 "trainer's folder away: it then begins anew from the newest version."
             )
-        self._publisher.start_from(promise.version, Shadow(tensors))
+        self._go_on_from(promise.version, tensors)
         self._follow_to_end()
         if promise.version not in self._proposed:
             self._propose(manifest, promise)
@@ -133,13 +142,13 @@ class Versions:
                 )
             self._propose(manifest, promise)
 
-        return self._publisher.publish(tensors, training, propose)
+        return self._put_out(tensors, training, propose)
 
-    def fork_from(self, version: int) -> Shadow:
+    def fork_from(self, version: int) -> Tensors:
         """Go on from another committed version: what the ring went back to."""
-        shadow = self.weights_of(version)
-        self._publisher.start_from(version, Shadow(shadow.tensors))
-        return shadow
+        tensors = self.tensors_of(version)
+        self._go_on_from(version, tensors)
+        return tensors
 
     def rolled_back(self, after_sequence: int) -> RingAssignment | None:
         """The ring's assignment when it is a later one that took a version back."""
@@ -155,6 +164,15 @@ class Versions:
         self._publisher.close()
         self._proposals.close()
         self._following.close()
+
+    def _go_on_from(self, version: int, tensors: Tensors) -> None:
+        """The next delta starts from that version."""
+        self._publisher.start_from(version, Shadow(tensors))
+
+    def _put_out(
+        self, tensors: Tensors, training: Training, on_committed: Callable[[WeightsManifest], None]
+    ) -> WeightsManifest:
+        return self._publisher.publish(tensors, training, on_committed)
 
     def _follow_to_end(self) -> None:
         while not self._following.is_caught_up:

@@ -1,6 +1,5 @@
 """The trainer's parts, put together as the settings say."""
 
-import copy
 import fcntl
 import os
 import threading
@@ -17,6 +16,7 @@ from schemas.secrets import load_weights_key
 from schemas.settings import Settings, TrainerSettings
 from schemas.store import BlobStore
 from schemas.telemetry import Metrics
+from trainer.adapter_versions import AdapterVersions
 from trainer.answers import encoder_of
 from trainer.board import Board, board_of
 from trainer.checkpoint import Checkpoints
@@ -24,6 +24,7 @@ from trainer.device import best_device
 from trainer.intake import Intake, Limits
 from trainer.learner import Learner
 from trainer.loop import Loop
+from trainer.lora import Lora, LoraPolicy, with_adapter
 from trainer.own import rate_of
 from trainer.policy import Policy
 from trainer.publish import Versions
@@ -96,13 +97,19 @@ def _session(
     on_ready: Callable[[], None],
 ) -> int:
     """From the last checkpoint until `stop`; the number of steps."""
-    policy = Policy.load(_model(own), best_device())
+    base = Policy.load(_model(own), best_device())
+    at_base = base.tensors() if own.lora_rank else {}
+    policy = base if own.lora_rank is None else with_adapter(base, _lora(own))
     anchor = _anchor(policy, own)
     at_first = None if anchor is not None else lambda: Policy.load(_model(own), best_device())
     learner = Learner(policy, own, Bounds(), anchor, at_first)
     rate = rate_of(own.reward, _model(own), own.code)
     limits = Limits(own.policy, policy.vocabulary_size, policy.max_length)
-    versions = Versions(bus, blobs, own.policy, own.ring, key=key)
+    versions = (
+        AdapterVersions(bus, blobs, own.policy, own.ring, key=key, base=at_base, learner=policy)
+        if isinstance(policy, LoraPolicy)
+        else Versions(bus, blobs, own.policy, own.ring, key=key)
+    )
     num_steps = 0
     try:
         loop = Loop(own, learner, Checkpoints(folder), versions, board, metrics)
@@ -123,7 +130,12 @@ def _anchor(policy: Policy, own: TrainerSettings) -> Policy | None:
     """The weights at the start, which the penalty pulls to. They are never moved."""
     if own.anchor == "none" or own.kl == 0 or own.objective == "supervised":
         return None
-    return Policy(copy.deepcopy(policy.model), policy.layout, policy.device)
+    return policy.copy()
+
+
+def _lora(own: TrainerSettings) -> Lora:
+    assert own.lora_rank is not None
+    return Lora(own.lora_rank, own.lora_alpha, own.lora_targets, own.seed)
 
 
 def _model(own: TrainerSettings) -> Path:

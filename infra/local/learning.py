@@ -11,6 +11,7 @@ from infra.local.children import ChildSpec, FileProbe, Port
 from infra.local.serving import Served
 from infra.local.state import run_dir
 from schemas import topics
+from schemas.errors import ConfigError
 from schemas.settings import Settings
 
 #: A trainer imports torch and transformers; on a busy machine that takes minutes.
@@ -24,7 +25,16 @@ def learning_children(
     data_dir: Path,
     ports: tuple[int, int],
 ) -> list[ChildSpec]:
-    """Batching and the trainer, each with a port for its metrics."""
+    """Batching and the trainer, each with a port for its metrics.
+
+    ConfigError where the worker would refuse the adapters that the trainer makes.
+    """
+    rank = settings.trainer.lora_rank
+    if rank is not None and rank > (settings.worker.max_lora_rank or 0):
+        raise ConfigError(
+            f"trainer.lora_rank is {rank}, and the worker takes no adapter of that rank. Set "
+            f"HEADRACE_WORKER__MAX_LORA_RANK to {rank} or more."
+        )
     return [
         batching_child(environment, data_dir, ports[0]),
         trainer_child(environment, settings, served, ports[1]),

@@ -59,6 +59,16 @@ def test_learning_brings_batching_and_a_trainer_of_the_served_policy() -> None:
     assert "trainer" not in plan(SERVED)["children"]  # type: ignore[operator]
 
 
+def test_a_trainer_of_adapters_needs_a_worker_that_takes_them() -> None:
+    learning = replace(SERVED, learns=True)
+    with pytest.raises(ConfigError, match="MAX_LORA_RANK"):
+        plan(learning, trainer={"lora_rank": 8}, worker={"max_lora_rank": 4})
+    assert (
+        "trainer"
+        in plan(learning, trainer={"lora_rank": 8}, worker={"max_lora_rank": 8})["children"]
+    )  # type: ignore[operator]
+
+
 def test_ports_travel_as_options() -> None:
     assert "--worker-port=23500" in Ports(worker=23_500).as_options()
     assert Ports.from_settings(Settings(), worker=23_501).worker == 23_501
