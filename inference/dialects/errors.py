@@ -30,3 +30,24 @@ def error_body(path: str, status: int, code: str, message: str, param: str | Non
     if path.startswith("/v1/messages"):
         return orjson.dumps({"type": "error", "error": error})
     return orjson.dumps({"error": error})
+
+
+def restated(path: str, status: int, body: bytes) -> bytes | None:
+    """An engine's error in the form that clients of `path` parse; None where it is in it already,
+    or says nothing that can be read."""
+    if not path.startswith("/v1/messages"):
+        return None
+    try:
+        said = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    error = said.get("error") if isinstance(said, dict) else None
+    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+        return None
+    kind = _TYPES.get(status, "api_error")
+    if said.get("type") == "error" and error.get("type") == kind:
+        return None
+    code = error.get("code")
+    return error_body(
+        path, status, code if isinstance(code, str) else kind, error["message"], error.get("param")
+    )

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from inference.dialects.errors import restated
 from inference.dialects.json_spans import Span, UnreadableError, items, members, replaced
 
 CHAT = "/v1/chat/completions"
@@ -29,6 +30,7 @@ _NEED_LOGPROBS = ("top_logprobs", "logprob_token_ids")
 #: A request above this is not parsed, an answer above this not held back.
 _MAX_REQUEST_BYTES = 4 * 1024**2
 MAX_BYTES = 32 * 1024**2
+_MAX_ERROR_BYTES = 1024**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +256,28 @@ class OpenView:
         return b""
 
 
+class ErrorView(WholeView):
+    """What a client of another dialect sees of an engine's error: the same in its own form."""
+
+    def __init__(self, path: str, status: int) -> None:
+        super().__init__(frozenset())
+        self._path, self._status = path, status
+
+    def finish(self) -> bytes:
+        """The whole answer."""
+        text = b"".join(self._pieces)
+        return restated(self._path, self._status, text) or text
+
+
 View = StreamView | WholeView | OpenView
+
+
+def view_of_error(path: str, status: int, headers: Mapping[str, str]) -> View | None:
+    """How the client sees an error of our own engine. None where it sees it as it is."""
+    length, kind = headers.get("Content-Length", ""), headers.get("Content-Type", "")
+    is_short = length.isdecimal() and int(length) <= _MAX_ERROR_BYTES
+    is_read = is_short and kind.startswith("application/json") and "Content-Encoding" not in headers
+    return ErrorView(path, status) if status >= 400 and is_read else None
 
 
 def view_of(asked: Asked | None, status: int, headers: Mapping[str, str]) -> View | None:

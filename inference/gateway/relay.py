@@ -20,7 +20,7 @@ from inference.capture.identity import Identity
 from inference.capture.proof import VERSION, Proof, proof_of
 from inference.capture.recorder import Capture
 from inference.dialects.errors import error_body
-from inference.dialects.tokens import View, view_of
+from inference.dialects.tokens import View, view_of, view_of_error
 from inference.spool import SpoolWriteError
 from inference.upstreams.endings import COMPLETE, LEFT, STOPPED, Ending, ending_of
 from inference.upstreams.http import Upstream
@@ -119,7 +119,10 @@ class Relay:
             proof, way = proof_of(answer.headers), self._sending.way
             self._capture.asked_at(way.name, way.asked)
             self._capture.head(answer.status, headers.for_record(pairs), proof)
-            view = self._view = view_of(way.asked, answer.status, answer.headers)
+            view = view_of(way.asked, answer.status, answer.headers)
+            if view is None and way.place.asks_tokens:  # an engine of our own
+                view = view_of_error(self._sending.path, answer.status, answer.headers)
+            self._view = view
             if view is None or view.is_stream:
                 await self._begin_answer(answer, headers.for_client(pairs), proof)
             async for data in answer.content.iter_any():

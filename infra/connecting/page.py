@@ -3,6 +3,7 @@
 import sys
 
 from infra.connecting.clients import CLIENTS, note, setting, urls
+from infra.connecting.recognised import RECOGNISED, TESTS
 
 _INTRODUCTION = """\
 # Connect an agent
@@ -105,6 +106,15 @@ messages and answer it repeats. Within a trajectory:
 
 {belonging}
 
+What is recognised of each client, from what it really sends. "Messages" means that a call belongs
+to the step whose messages and answer it repeats; equal openings stay apart. Where a client sends no
+id, `/t/<trajectory>` in its base URL or `x-headrace-trajectory-id` puts all of its work into one.
+
+{recognised}
+
+Tests: {tests}. A and B run what clients sent, C the programs themselves (`make soak`, where they
+are installed), D the libraries.
+
 ## Which upstream can learn what
 
 {learning}
@@ -154,9 +164,11 @@ rank = 1
 
 - A websocket: 426. Codex falls back to HTTP by itself.
 - A path that is neither below `/v1/` nor one of headrace's own: 404.
-- A dialect that the upstream does not speak: the upstream says so, and nothing is translated. Our
-  own vLLM worker speaks Chat Completions, Completions, Responses, Messages and `count_tokens`, so
-  every client above works with it; a hosted upstream has to serve its client's dialect.
+- A dialect that the upstream does not speak: the upstream says so, and no request is translated.
+  Our own vLLM worker speaks Chat Completions, Completions, Responses, Messages and `count_tokens`;
+  a hosted upstream has to serve its client's dialect. An error of our own worker at Messages
+  reaches the client in Anthropic's form, whatever form the engine gave it; the record keeps the
+  engine's.
 """
 
 
@@ -177,7 +189,10 @@ def markdown() -> str:
         facts = f"Speaks {client.dialects}. Runs are told apart by {client.known_by}. {written}"
         lines.append(f"{facts.strip()} {note(client, bases)}".strip())
         lines.append("")
-    after = _AFTER.format(belonging=_table(_BELONGING), learning=_table(_LEARNING))
+    after = _AFTER.format(
+        belonging=_table(_BELONGING), learning=_table(_LEARNING), recognised=_table(RECOGNISED),
+        tests=", ".join(f"{letter} `{path}`" for letter, path in TESTS.items()),
+    )  # fmt: skip
     return _INTRODUCTION + "\n".join(lines).rstrip() + "\n" + after
 
 

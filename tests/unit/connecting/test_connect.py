@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from infra.cli.main import make_app
 from infra.connecting.clients import CLIENTS, Form, note, setting, urls
 from infra.connecting.editing import added, removed
+from infra.connecting.recognised import RECOGNISED, TESTS
 from schemas.errors import ConfigError
 
 URL = "http://127.0.0.1:8400/k/hr_acme_x/v1"
@@ -111,3 +112,12 @@ def test_writing_needs_a_key_and_a_file_that_is_known(home: Path) -> None:
     assert "claude-code" in text
     assert run()[1].count("\n") == len(CLIENTS)
     assert not home.exists()
+
+
+def test_every_client_is_in_the_table_of_what_is_recognised() -> None:
+    rows = " ".join(row[0] for row in RECOGNISED[1:])
+    for client in CLIENTS:
+        assert client.title.split(" SDK")[0] in rows, client.title
+    assert all(len(row) == len(RECOGNISED[0]) for row in RECOGNISED)
+    root = Path(__file__).parents[3]
+    assert all((root / path).is_file() for path in TESTS.values())

@@ -88,8 +88,8 @@ SPAWN = {
     "codex": ("spawn_agent", "message", {"session_id": "s-1", "thread_id": "t-2"}, "t-2"),
     "claude": ("Agent", "prompt", {"x_claude_code_agent_id": "a-9"}, "a-9"),
     "opencode": (
-        "task", "prompt", {"session_id": "s-2", "x_session_id": "s-2", "x_parent_session_id": "s-1"},
-        "s-2",
+        "task", "prompt",
+        {"session_id": "s-2", "x_session_id": "s-2", "x_parent_session_id": "s-1"}, "s-2",
     ),
 }  # fmt: skip
 
