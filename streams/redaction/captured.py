@@ -246,10 +246,11 @@ def _result(exchange: Exchange, tokens: ChatResponse, output: Any,
 
 
 def _word(text: str | None) -> str | None:
-    """A provider's keyword; anything that is not one is not stored."""
+    """A provider's keyword; anything that is not one is not stored. Names mix their cases."""
     if text is None:
         return None
     is_word = len(text) <= 40 and text.isascii() and text.replace("_", "").isalpha()
+    is_word = is_word and (text.islower() or text.isupper())
     return text if is_word else "other"
 
 

@@ -8,8 +8,11 @@ was written, so that only what must go is replaced and all other bytes stay as t
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final, Protocol, TypeAlias
+
+from streams.redaction.as_meant import as_meant, character
+from streams.redaction.fragment import Fragment
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 Path: TypeAlias = tuple[str | int, ...]
@@ -26,29 +29,12 @@ class PathRule(Protocol):
         """Whether to leave the leaf at `path`; `siblings` is the object that holds it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """One decoded text: what to scan, under which keys, and where each character came from."""
-
-    text: str
-    context: str | None
-    #: Source position of each character and of the end; None means `start + index`.
-    origins: tuple[int, ...] | None
-    start: int = 0
-    is_key: bool = False
-    #: Nested deeper than we look.
-    is_opaque: bool = False
-
-    def origin(self, index: int) -> int:
-        """Where in the source the character at `index` begins (or the text ends)."""
-        return self.start + index if self.origins is None else self.origins[index]
-
-
-_TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]', re.DOTALL)
+_TOKEN: Final = re.compile(
+    r'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]|(?<![\w.+-])\d{7,19}(?![\w.])', re.DOTALL
+)
 _ESCAPE: Final = re.compile(
     r'\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|["\\/bfnrt])'
 )
-_SIMPLE: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _DECODER: Final = json.JSONDecoder(strict=False)
 
 
@@ -64,16 +50,16 @@ def _keys_of(context: str | None) -> tuple[str, ...]:
 
 def _expand(fragment: Fragment, keys: tuple[str, ...], depth: int) -> Iterator[Fragment]:
     if not _holds_json(fragment.text):
-        yield _unescaped(fragment) if "\\" in fragment.text else fragment
+        yield as_meant(fragment)
     elif depth == MAX_TEXT_DEPTH:
-        yield Fragment(
-            fragment.text, fragment.context, fragment.origins, fragment.start, is_opaque=True
-        )
+        yield replace(fragment, is_opaque=True)
     else:
         for start, end, inner_keys, is_key in _strings(fragment.text):
             inner = _string(fragment, start, end, keys + inner_keys, is_key=is_key)
             if is_key:
-                yield inner
+                yield as_meant(inner)
+            elif start == 0 or fragment.text[start - 1] != '"':
+                yield replace(inner, is_number=True)
             else:
                 yield from _expand(inner, keys + inner_keys, depth + 1)
 
@@ -91,7 +77,7 @@ def _holds_json(text: str) -> bool:
 
 
 def _strings(text: str) -> Iterator[tuple[int, int, tuple[str, ...], bool]]:
-    """Start and end of the body of every string in valid JSON, the keys above, and if it is one.
+    """Start and end of every string's body and long number, the keys above, and if it is one.
 
     Only the innermost keys are given: text nests up to a thousand deep.
     """
@@ -105,15 +91,22 @@ def _strings(text: str) -> Iterator[tuple[int, int, tuple[str, ...], bool]]:
         if pending is not None:
             is_key = mark == ":"
             yield (*pending, levels[-1].above if is_key else levels[-1].keys, is_key)
-        if mark in "{[":
-            levels.append(_Level(levels[-1].keys))
-        elif mark in "}]":
-            levels.pop()
-        elif mark == ":" and pending is not None:
-            levels[-1] = _Level(levels[-1].above, _decoded(text[slice(*pending)]))
+        elif mark[0].isdigit():
+            yield match.start(), match.end(), levels[-1].keys, False
+        _step(levels, mark, "" if pending is None else text[slice(*pending)])
         pending = None
     if pending is not None:
         yield (*pending, (), False)
+
+
+def _step(levels: list["_Level"], mark: str, before: str) -> None:
+    """Go into or out of an object or array, or behind the key `before`."""
+    if mark in "{[":
+        levels.append(_Level(levels[-1].keys))
+    elif mark in "}]":
+        levels.pop()
+    elif mark == ":":
+        levels[-1] = _Level(levels[-1].above, _decoded(before))
 
 
 class _Level:
@@ -127,51 +120,33 @@ class _Level:
 
 
 def _decoded(body: str) -> str:
-    return body if "\\" not in body else _ESCAPE.sub(lambda match: _character(match.group()), body)
+    return body if "\\" not in body else _ESCAPE.sub(lambda match: character(match.group()), body)
 
 
 def _string(
     outer: Fragment, start: int, end: int, keys: tuple[str, ...], *, is_key: bool
 ) -> Fragment:
     context = None if is_key else joined_context(keys)
-    body = outer.text[start:end]
-    if outer.origins is None:
-        inner = Fragment(body, context, None, outer.start + start, is_key)
-    else:
-        inner = Fragment(body, context, outer.origins[start : end + 1], 0, is_key)
-    return _unescaped(inner) if "\\" in body else inner
+    inner = outer.part(start, end, context, is_key=is_key)
+    return _unescaped(inner) if "\\" in inner.text else inner
 
 
 def _unescaped(fragment: Fragment) -> Fragment:
-    """The fragment with its JSON escapes undone and its origins composed."""
+    """The fragment with its JSON escapes undone, once: what it holds may be JSON again."""
     pieces: list[str] = []
-    indexes: list[int] = []
+    starts: list[int] = []
+    ends: list[int] = []
     position = 0
     for match in _ESCAPE.finditer(fragment.text):
-        pieces.append(fragment.text[position : match.start()])
-        indexes.extend(range(position, match.start() + 1))
-        pieces.append(_character(match.group()))
+        pieces += fragment.text[position : match.start()], character(match.group())
+        starts += range(position, match.start() + 1)
+        ends += range(position + 1, match.start() + 1)
+        ends.append(match.end())
         position = match.end()
     pieces.append(fragment.text[position:])
-    indexes.extend(range(position, len(fragment.text) + 1))
-    return Fragment(
-        "".join(pieces),
-        fragment.context,
-        tuple(fragment.origin(index) for index in indexes),
-        0,
-        fragment.is_key,
-    )
-
-
-def _character(escape: str) -> str:
-    """The one character an escape stands for; half a surrogate pair stays half."""
-    kind = escape[1]
-    if kind != "u":
-        return _SIMPLE.get(kind, kind)
-    if len(escape) == 12:
-        high, low = int(escape[2:6], 16), int(escape[8:12], 16)
-        return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
-    return chr(int(escape[2:6], 16))
+    starts += range(position, len(fragment.text))
+    ends += range(position + 1, len(fragment.text) + 1)
+    return fragment.reading("".join(pieces), starts, ends)
 
 
 def joined_context(keys: tuple[str, ...]) -> str | None:

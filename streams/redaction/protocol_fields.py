@@ -15,7 +15,10 @@ from streams.redaction.leaves import JsonValue, Path
 _OPAQUE_KEYS: Final = frozenset(
     {"signature", "encrypted_content", "thought_signature", "thoughtSignature"}
 )
-_OPAQUE_VALUE: Final = re.compile(r"[A-Za-z0-9+/_=-]{16,}")
+#: What is sealed is base64: both cases, and short only without the marks that ids have.
+_OPAQUE_VALUE: Final = re.compile(
+    r"(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])(?:[A-Za-z0-9+/]{16,}={0,2}|[A-Za-z0-9+/_=-]{64,})"
+)
 _TOOL_SIBLINGS: Final = frozenset(
     {
         "input_schema",
@@ -31,6 +34,8 @@ _TOOL_TYPES: Final = frozenset(
     {"tool_use", "server_tool_use", "tool", "function", "function_call", "custom", "mcp_tool_use"}
 )
 _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
+#: A name with a phone, a card or somebody's handle in it is looked at like other text.
+_TELLING_NAME: Final = re.compile(r"\d{7}|[^\W\d_]{2,24}_[^\W\d_]{2,24}_\d{3,5}(?!\d)")
 #: Below these, an object is somebody's data; a list is a list of protocol items.
 _PAYLOADS: Final = frozenset({"input", "arguments", "metadata", "output", "result", "properties"})
 
@@ -46,7 +51,11 @@ def protocol_fields(path: Path, siblings: Mapping[str, JsonValue]) -> bool:
         return _OPAQUE_VALUE.fullmatch(value) is not None
     if path[-1] == "data":
         return siblings.get("type") == "redacted_thinking" and bool(_OPAQUE_VALUE.fullmatch(value))
-    return path[-1] == "name" and _is_tool(path, siblings) and bool(_TOOL_NAME.fullmatch(value))
+    return path[-1] == "name" and _is_tool(path, siblings) and _is_tool_name(value)
+
+
+def _is_tool_name(value: str) -> bool:
+    return _TOOL_NAME.fullmatch(value) is not None and _TELLING_NAME.search(value) is None
 
 
 def _is_tool(path: Path, siblings: Mapping[str, JsonValue]) -> bool:

@@ -13,13 +13,14 @@ from json import dumps
 from typing import Final, Literal
 
 from schemas.errors import ConfigError, PermanentError, Reason
+from streams.redaction.as_meant import as_meant
 from streams.redaction.cache import DigestCache, Digester
 from streams.redaction.detect.budget import Budget
 from streams.redaction.detect.contract import Detector, DetectorUnavailable, Span
 from streams.redaction.detect.regex import RegexDetector
+from streams.redaction.fragment import Fragment
 from streams.redaction.known_names import KnownNames
 from streams.redaction.leaves import (
-    Fragment,
     JsonValue,
     Path,
     PathRule,
@@ -49,6 +50,9 @@ __all__ = [
 ]
 
 _MAX_DEPTH: Final = 200
+#: Seven digits of a phone to nineteen of a card.
+_MIN_PRIVATE_NUMBER: Final = 10**6
+_MAX_PRIVATE_NUMBER: Final = 10**19
 #: Documents of the history whose names are remembered, a tenant.
 _MAX_REMEMBERED_DOCUMENTS: Final = 20_000
 _MIN_KEY_BYTES: Final = 16
@@ -267,7 +271,7 @@ class _Walk:
         if isinstance(value, list):
             return [self.value(item, place.item(index)) for index, item in enumerate(value)]
         if not isinstance(value, dict):
-            return value
+            return self._number(value, place) if type(value) is int else value
         members: dict[str, JsonValue] = {}
         for key, inner in value.items():
             shown = self._key(key, place)
@@ -278,7 +282,8 @@ class _Walk:
         """One string leaf, JSON text or not."""
         made: list[Replacement] = []
         for fragment in fragments(text, place.context):
-            for found in self._scanner.replacements(fragment, self.names):
+            all_found = self._scanner.replacements(fragment, self.names)
+            for found in all_found[:1] if fragment.is_number else all_found:
                 made.append(in_leaf := _in_leaf(found, fragment))
                 self.values[fragment.text[found.start : found.end]] = found.placeholder
                 self.values[text[in_leaf.start : in_leaf.end]] = found.placeholder
@@ -287,10 +292,19 @@ class _Walk:
         self._note(pointer(place.shown), made)
         return replaced(text, made)
 
+    def _number(self, value: int, place: _Place) -> JsonValue:
+        """The number, or a text in its place: a phone or a card may be sent as a number."""
+        if not _MIN_PRIVATE_NUMBER <= value < _MAX_PRIVATE_NUMBER:
+            return value
+        text = self.leaf(str(value), place)
+        return value if text == str(value) else text
+
     def _key(self, key: str, place: _Place) -> str:
-        made = self._scanner.replacements(Fragment(key, None, None, is_key=True), self.names)
-        if not made:
+        fragment = as_meant(Fragment(key, None, None, is_key=True))
+        found = self._scanner.replacements(fragment, self.names)
+        if not found:
             return key
+        made = [_in_leaf(item, fragment) for item in found]
         self.values |= {key[item.start : item.end]: item.placeholder for item in made}
         shown = replaced(key, made)
         self._note(pointer((*place.shown, shown)) + "#", made)
@@ -307,9 +321,13 @@ class _Walk:
 
 def _in_leaf(replacement: Replacement, fragment: Fragment) -> Replacement:
     """A replacement in a fragment as one in the leaf that the fragment comes from."""
+    if fragment.is_number:
+        placeholder = f'"{replacement.placeholder}"'
+        start, end = fragment.origin(0), fragment.stop(len(fragment.text))
+        return Replacement(start, end, replacement.kind, placeholder)
     if fragment.origins is None and not fragment.start:
         return replacement
-    start, end = fragment.origin(replacement.start), fragment.origin(replacement.end)
+    start, end = fragment.origin(replacement.start), fragment.stop(replacement.end)
     return Replacement(start, end, replacement.kind, replacement.placeholder)
 
 

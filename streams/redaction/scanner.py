@@ -5,8 +5,8 @@ from typing import Final, cast
 
 from streams.redaction.cache import DigestCache, Digester
 from streams.redaction.detect.contract import Detector, Span
+from streams.redaction.fragment import Fragment
 from streams.redaction.known_names import KnownNames
-from streams.redaction.leaves import Fragment
 from streams.redaction.placeholders import Placeholders, Replacement
 from streams.redaction.spans import resolve
 

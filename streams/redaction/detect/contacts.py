@@ -19,6 +19,19 @@ _DOMAIN: Final = re.compile(
     r"{1,8}[A-Za-z]{2,24}"
 )
 
+#: As people hide them from machines: "jane (at) example [dot] com", "jane at example dot com".
+_DOT_WORD: Final = r"(?: ?[\[({] ?(?:dot|punkt|point|\.) ?[\])}] ?| dot |(?: ?\. ?))"
+_SPELT: Final = re.compile(
+    rf"(?<![\w.])[\w+-]{{1,40}}(?:{_DOT_WORD}[\w+-]{{1,40}}){{0,4}} ?"
+    rf"(?:[\[({{] ?(?:at|@|ät) ?[\])}}]|[@＠]"
+    rf"| at (?!(?:the|a|this|that|my|your) )(?=[\w-]{{1,40}} dot )) ?"
+    rf"[\w-]{{1,40}}(?:{_DOT_WORD}[\w-]{{2,40}}){{1,4}}",
+    re.IGNORECASE,
+)
+_SPELT_HINTS: Final = (
+    "at)", "at]", "at}", "at )", "at ]", " dot ", "@ ", " @", "@)", "@]", "ät)", "ät]",
+)  # fmt: skip
+
 _HANDLE: Final = re.compile(
     r"(?<![A-Za-z0-9_@/.-])(?P<first>[^\W\d_]{2,24})_(?P<last>[^\W\d_]{2,24})_\d{3,5}(?![A-Za-z0-9_])"
 )
@@ -53,6 +66,10 @@ _ADDRESS_KEY: Final = re.compile(
 def find(text: str, context: str | None) -> Iterator[Span]:
     """E-mail addresses, user handles and postal addresses in `text`."""
     yield from _emails(text)
+    lower = text.lower()
+    if any(hint in lower for hint in _SPELT_HINTS):
+        for match in _SPELT.finditer(text):
+            yield Span(match.start(), match.end(), "EMAIL_ADDRESS", 0.8)
     if "_" in text:
         yield from _handles(text)
     if context is not None:

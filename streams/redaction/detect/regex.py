@@ -9,6 +9,7 @@ from streams.redaction.detect import (
     contacts,
     dates,
     documents,
+    encoded,
     keyed,
     names,
     numbers,
@@ -41,8 +42,13 @@ class RegexDetector:
 
     def detect(self, text: str, *, context: str | None = None) -> Sequence[Span]:
         """See `Detector.detect`. Never raises."""
+        found = self._plain(text, context)
+        found.extend(encoded.find(text, lambda said: self._plain(said, None)))
+        return found
+
+    def _plain(self, text: str, context: str | None) -> list[Span]:
         if not text:
-            return ()
+            return []
         if not text.isascii():
             text = text.translate(_NARROW)
         found = list(secrets.find(text, context))

@@ -133,15 +133,13 @@ def test_text_nested_too_deep_to_read_is_replaced_whole() -> None:
 
 
 def test_keys_that_are_private_are_replaced_and_others_stay() -> None:
-    out = REGEX.json(
-        {"alice@example.com": {"Mia Li": 1, "first_name": "Mia", "n": 4111111111111111}}
-    )
+    out = REGEX.json({"alice@example.com": {"Mia Li": 1, "first_name": "Mia", "n": 1723645123456}})
     assert isinstance(out.value, dict)
     ((key, members),) = out.value.items()
     assert PLACEHOLDER.fullmatch(key)
     assert isinstance(members, dict)
     assert list(members) == ["Mia Li", "first_name", "n"]
-    assert members["n"] == 4111111111111111
+    assert members["n"] == 1723645123456
     assert [item.path for item in out.redactions] == [f"/{key}#", f"/{key}/first_name"]
 
 

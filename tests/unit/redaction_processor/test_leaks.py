@@ -3,6 +3,7 @@
 The fields come from the types themselves, so a field that is added later is planted as well.
 """
 
+import base64
 import dataclasses
 import io
 import json
@@ -70,6 +71,10 @@ class Planter:
         return makers[hint]()
 
 
+def in_base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
 def call(planter: Planter, *, stream: bool) -> Exchange:
     """A chat call with private text at every place of its headers and bodies."""
     t = planter.text
@@ -77,10 +82,18 @@ def call(planter: Planter, *, stream: bool) -> Exchange:
     request = {
         "model": t(), "user": t(), "metadata": {t(): t()}, "stop": [t(), t()], "x_unknown": t(),
         "tools": [{"type": "function", "function": function}], "seed": t(), "tool_choice": t(),
+        "response_format": {"type": "json_schema", "json_schema": {
+            "name": t(), "schema": {"properties": {t(): {"const": t(), "description": t()}}}}},
+        "logit_bias": {t(): 1}, "prediction": {"content": t()}, "safety_identifier": t(),
+        "prompt_cache_key": t(), "service_tier": t(), "audio": {"voice": t()},
         "messages": [
             {"role": "system", "content": t()},
             {"role": t(), "content": t(), "name": t()},
-            {"role": "user", "content": [{"type": "text", "text": t()}, {"type": t(), "x": t()}]},
+            {"role": "user", "content": [
+                {"type": "text", "text": t()}, {"type": t(), "x": t()},
+                {"type": "file", "file": {"filename": t(), "file_id": t(),
+                                          "file_data": in_base64(t())}},
+            ]},
             {"role": "tool", "tool_call_id": t(), "content": json.dumps({"a": [t()], t(): 1})},
         ],
     }  # fmt: skip
@@ -146,7 +159,7 @@ async def test_nothing_planted_anywhere_leaves_on_a_clean_topic_or_in_the_log(
     leaks = [
         (topic, value[max(0, at - 30) : at + 40])
         for topic, value in topic_values(redaction)
-        for text in (b"jane.roe", b"mail.example")
+        for text in (b"jane.roe", b"mail.example", b"amFuZS5yb2", b"phbmUucm9l", b"qYW5lLnJvZ")
         if (at := value.find(text)) >= 0
     ]
     assert leaks == []
