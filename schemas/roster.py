@@ -11,6 +11,9 @@ from datetime import datetime
 from schemas.atdp.weights import WorkerHeartbeat
 from schemas.rings import STALE_SECONDS
 
+#: A worker that was silent for so long is shown to nobody any more.
+FORGOTTEN_SECONDS = 7 * 24 * 3600.0
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -41,6 +44,12 @@ class Roster:
         age = 0.0 if reading.is_live else (reading.at - heartbeat.heartbeat_at).total_seconds()
         self.heartbeats[worker_id] = heartbeat
         self._heard_at[worker_id] = reading.monotonic - max(age, 0.0)
+        self._forget_older_than(reading.monotonic - FORGOTTEN_SECONDS)
+
+    def _forget_older_than(self, moment: float) -> None:
+        """Workers that were killed say no farewell, and may come back under other names."""
+        for worker_id in [w for w, heard_at in self._heard_at.items() if heard_at < moment]:
+            del self.heartbeats[worker_id], self._heard_at[worker_id]
 
     def age_seconds(self, worker_id: str, as_of: float) -> float:
         """Seconds between a worker's last heartbeat and that moment."""

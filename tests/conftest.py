@@ -55,13 +55,20 @@ def engine_python() -> Path:
 
 
 @pytest.fixture(scope="session")
-def live_engine(
+def _session_engine(
     engine_python: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LiveEngine]:
-    """vLLM on the tiny model with tied embeddings. One per session: leave `held` right."""
     folder = tmp_path_factory.mktemp("engine")
     with live_engines.running(engine_python, folder, tiny_model.first_version()) as engine:
         yield engine
+
+
+@pytest.fixture
+def live_engine(_session_engine: LiveEngine) -> Iterator[LiveEngine]:
+    """vLLM on the tiny model with tied embeddings and fused layers. One per session: leave `held`
+    right. After each test every tensor of the engine is compared with it."""
+    yield _session_engine
+    _session_engine.require_held()
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from inference.worker.process import EngineCommand, EngineProcess
 from inference.worker.site import make_site
 from infra.local.ports import free_ports
 from schemas.weights.shadow import Shadow
-from schemas.weights.tensors import Tensor
+from schemas.weights.tensors import Tensor, digests_of
 from tests import tiny_model
 
 START_SECONDS = 240.0
@@ -36,6 +36,10 @@ class LiveEngine:
     model: Path
     held: dict[str, Tensor]
     answers: int = 1
+
+    def require_held(self) -> None:
+        """Every tensor of the engine is the one that is said to be there, bit by bit."""
+        assert self.client.digests() == digests_of(self.held)
 
     def ask(self, prompt: str = "hi>", tokens: int = 1) -> tuple[str, dict[str, str]]:
         """A greedy answer and our headers of it, without their prefix."""
@@ -80,7 +84,7 @@ def running(python: Path, folder: Path, tensors: dict[str, Tensor]) -> Iterator[
         python=python, model=model, served_model_name=NAME, host="127.0.0.1", port=port,
         site=make_site(folder / "site"), secret=SECRET, kv_cache_gib=1, num_threads=1,
         scratch=folder / "scratch", max_lora_rank=MAX_LORA_RANK,
-        engine_args=("--max-model-len", "1024"),
+        engine_args=("--max-model-len", "1024", "--max-logprobs", "-1"),
     )  # fmt: skip
     log = folder / "engine.log"
     process = EngineProcess(command, log)

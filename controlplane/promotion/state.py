@@ -48,6 +48,7 @@ class State:
     histories: dict[str, History] = field(default_factory=dict)
     proposals: dict[Offered, Proposed] = field(default_factory=dict)
     answers: dict[Offered, ProposalAnswer] = field(default_factory=dict)
+    _open: dict[Offered, Proposed] = field(default_factory=dict)
     rings: dict[RingName, RingAssignment] = field(default_factory=dict)
     #: With it, manifests that are not signed with it do not count.
     key: bytes | None = None
@@ -80,8 +81,11 @@ class State:
             case Proposal():
                 at = event.policy, event.ring, event.target.version
                 self.proposals[at] = Proposed(event, received.offset, reading.monotonic)
+                self._note_open(at)
             case ProposalAnswer():
-                self.answers[event.policy, event.ring, event.version] = event
+                at = event.policy, event.ring, event.version
+                self.answers[at] = event
+                self._note_open(at)
             case RingAssignment():
                 self._take_assignment(event)
             case WeightsAck():
@@ -125,12 +129,16 @@ class State:
         manifest = history.versions.get(version) if history is not None else None
         return None if manifest is None else manifest.root
 
+    def _note_open(self, at: Offered) -> None:
+        """Keep the open ones apart: there are as many proposals as versions, and few are open."""
+        proposed, answer = self.proposals.get(at), self.answers.get(at)
+        if proposed is None:
+            return
+        if answer is None or answer.proposal_id != proposal_id(proposed.proposal):
+            self._open[at] = proposed
+        else:
+            self._open.pop(at, None)
+
     def pending(self) -> list[Proposed]:
         """Proposals without an answer, in the order in which they were made."""
-        waiting = [
-            proposed
-            for at, proposed in self.proposals.items()
-            if at not in self.answers
-            or self.answers[at].proposal_id != proposal_id(proposed.proposal)
-        ]
-        return sorted(waiting, key=lambda proposed: proposed.offset)
+        return sorted(self._open.values(), key=lambda proposed: proposed.offset)

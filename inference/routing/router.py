@@ -51,4 +51,7 @@ class Router:
     def failed(self, worker: Worker) -> None:
         """A worker did not answer."""
         self._unanswered.inc()
-        self._failed_at[worker.worker_id] = time.monotonic()
+        now = time.monotonic()
+        # Ids of workers may be new at each start, so old ones are dropped.
+        self._failed_at = {w: at for w, at in self._failed_at.items() if at > now - AVOID_SECONDS}
+        self._failed_at[worker.worker_id] = now

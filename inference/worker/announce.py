@@ -65,7 +65,13 @@ class Announcer:
         self.deliver_acks()
 
     def deliver_acks(self) -> None:
-        """Send what waits; what cannot be sent waits on."""
+        """Send what waits; what cannot be sent waits on.
+
+        RuntimeError when the thread of the heartbeats has ended by an error of ours: nobody would
+        send calls here any more, so the process has to end and say so.
+        """
+        if self._thread.ident is not None and not self._thread.is_alive():
+            raise RuntimeError("the thread of the heartbeats has ended")
         while self._acks:
             ack = self._acks[0]
             record = Record(topics.WEIGHTS_ACKS, self._worker_id.encode(), codec.encode(ack))

@@ -10,6 +10,10 @@ from schemas.rings import target_of
 from schemas.weights.manifests import History, require_signature
 from schemas.weights.refusals import RefusedError
 
+#: Versions behind the newest whose manifests are kept whole. Older ones are proved by their root
+#: alone: the lines of all tensors are most of a manifest, and versions never end.
+KEPT_LINES = 100
+
 
 class Follower:
     """The latest of each, fed record by record. Records that are not for this worker pass by."""
@@ -44,8 +48,9 @@ class Follower:
             if self._key is not None:
                 require_signature(manifest, self._key)
             self.history.take(manifest)
+            self.history.forget_lines(manifest.version - KEPT_LINES)
         except RefusedError as error:
-            self.history.refused.append((manifest, error.refusal))
+            self.history.refuse(manifest, error.refusal)
 
     def _take_assignment(self, assignment: RingAssignment) -> None:
         known = self._assignments.get(assignment.ring)

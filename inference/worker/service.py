@@ -38,7 +38,6 @@ from schemas.weights.shadow import Shadow
 
 _POLL_SECONDS = 0.1
 _MAX_RECORDS = 1_000
-_MAX_LOG_BYTES = 50 * 1024**2
 _DOWNLOAD_SECONDS = 1800.0
 _FETCH_MODEL = "import sys, huggingface_hub as h; print(h.snapshot_download(sys.argv[1]))"
 
@@ -147,8 +146,6 @@ def _worker(
 def _starter(command: EngineCommand, log: Path) -> Callable[[], EngineProcess]:
     def start() -> EngineProcess:
         _require_free_port(command.host, command.port)
-        if log.exists() and log.stat().st_size > _MAX_LOG_BYTES:
-            log.replace(log.with_suffix(".log.1"))
         return EngineProcess(command, log)
 
     return start
@@ -188,16 +185,24 @@ def model_folder(own: WorkerSettings, python: Path) -> Path:
     if Path(own.model).is_dir():
         return Path(own.model).absolute()
     command = [str(python), "-c", _FETCH_MODEL, own.model]
+    why = ""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=True, timeout=_DOWNLOAD_SECONDS
         )
-    except (OSError, subprocess.SubprocessError):
-        raise ConfigError(
-            f"worker.model is {own.model}, which is no folder here and cannot be fetched from the "
-            "hub. Name a checkpoint folder."
-        ) from None
-    return Path(done.stdout.strip().splitlines()[-1])
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr or "").strip().splitlines()[-1:]
+        why = " (" + last[0].partition(":")[0].rpartition(".")[2][:50] + ")" if last else ""
+    except (OSError, subprocess.SubprocessError) as error:
+        why = f" ({type(error).__name__})"
+    else:
+        return Path(done.stdout.strip().splitlines()[-1])
+    raise ConfigError(
+        f"worker.model is {own.model}, which is no folder here and cannot be fetched from the "
+        f"hub{why}. Check the name. Without a network, or with HF_HUB_OFFLINE=1, it must be in the "
+        f"hub's cache: run `hf download {own.model}` where there is one and copy the folder under "
+        "HF_HOME, or name a checkpoint folder."
+    )
 
 
 def _default_id(port: int) -> str:

@@ -10,14 +10,14 @@ from schemas.errors import HeadraceError
 from schemas.store import BlobStore
 from schemas.weights.manifests import History
 from schemas.weights.shadow import Patch, Shadow
-from schemas.weights.versions import advance, restore
+from schemas.weights.versions import PartReader, advance, restore
 
 
 class Staging:
     """Reads payloads and proves them on a shadow. All or nothing."""
 
     def __init__(self, bus: Bus, blobs: BlobStore) -> None:
-        self._bus, self._blobs = bus, blobs
+        self._bus, self._blobs, self._parts = bus, blobs, PartReader(bus)
 
     def stage(
         self, step: Advance | Restore | TakeBack, shadow: Shadow, undo: UndoList, history: History
@@ -40,11 +40,15 @@ class Staging:
         patches: list[Patch] = []
         try:
             for manifest in manifests:
-                patches.append(advance(self._bus, self._blobs, shadow, manifest))  # noqa: PERF401
+                patches.append(advance(self._parts, self._blobs, shadow, manifest))  # noqa: PERF401
         except HeadraceError:
             take_back(patches, shadow)
             raise
         return patches
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._parts.close()
 
     def _restore(self, version: int, shadow: Shadow, history: History) -> Patch:
         delta, digests = shadow.diff(restore(self._bus, self._blobs, history, version).tensors)

@@ -150,11 +150,11 @@ class Updater:
         try:
             if not self._engine.hold(self._wait_seconds, drain=self._mode == "wait"):
                 raise UpdateFailedError(Fault.ENGINE_BUSY)
-            self._resting_since = self._clock()
             is_known = False
             try:
                 if self._mode == "keep":
-                    self._engine.pause()
+                    self._engine.pause()  # answered when the step that is computed has ended
+                self._resting_since = self._clock()
                 self._empty_cache()
                 yield
                 is_known = True

@@ -16,6 +16,7 @@ from inference.worker.announce import Announcer, utc_now
 from inference.worker.engine.middleware import Label
 from inference.worker.following import Follower
 from inference.worker.measures import Measures
+from inference.worker.patience import Patience
 from inference.worker.plan import Refuse, Relabel, Step, TakeBack, next_step, restore_step
 from inference.worker.staging import Staging, take_back
 from inference.worker.supervise import Phase, Supervisor
@@ -36,9 +37,6 @@ from schemas.weights.shadow import Patch, Shadow, coalesced
 
 #: A manifest is committed before anybody promotes it, but two topics are read in any order.
 _UNKNOWN_SECONDS = 5.0
-_MAX_BACKOFF_SECONDS = 30.0
-#: Engines that may be lost over one target before it is given up.
-_MAX_LOSSES = 2
 _log = structlog.get_logger(__name__)
 
 
@@ -97,9 +95,7 @@ class Worker:
         self._last_good: VersionRef | None = None
         self._done: Goal | None = None
         self._seen: tuple[VersionRef, int, float] | None = None
-        self._num_retries, self._retry_at = 0, 0.0
-        self._lost_at: Goal | None = None
-        self._num_losses = 0
+        self._patience = Patience()
 
     @property
     def shadow(self) -> Shadow | None:
@@ -118,9 +114,13 @@ class Worker:
         """Come to the target, if the engine is ready and there is something to do."""
         self._announcer.deliver_acks()
         goal = self._goal()
-        if not self._is_ready or goal is None or self._clock() < self._retry_at:
+        if not self._is_ready or goal is None:
             return
-        if goal == self._done or (self._is_served(goal)):
+        self._patience.turn_to(goal.target, goal.sequence)
+        if self._patience.is_waiting(self._clock()):
+            return
+        is_over = goal == self._done or self._patience.gives_the_version_up
+        if is_over or self._is_served(goal):
             self._fall_back(goal)
             return
         self._approach(goal)
@@ -129,6 +129,7 @@ class Worker:
         """End the engine and say goodbye."""
         self._announcer.close()
         self._supervisor.end()
+        self._staging.close()
 
     # --- the engine's life ---------------------------------------------------------------------
 
@@ -150,13 +151,14 @@ class Worker:
                     "format of the checkpoint, without quantization and tensor parallelism."
                 ) from None
             _log.warning("engine_lost", reason=str(error))
-            self._lost()
+            self._went_down()
+            self._supervisor.reject("it did not show its weights")
             return
         if problem is not None:
             raise ConfigError(problem)
-        self._is_ready = True
+        self._is_ready, self._done = True, None
+        self._supervisor.has_proved_itself()
         self._measures.engine_came_up()
-        self._done = self._lost_at if self._num_losses >= _MAX_LOSSES else None
         self._beat()
         _log.info("engine_ready", root=self._shadow.root)
 
@@ -201,18 +203,19 @@ class Worker:
             self._note_loss(goal, error.fault)
             self._lost()
         else:
-            self._num_retries, self._num_losses, self._done = 0, 0, goal
+            self._patience.has_succeeded()
+            self._done = goal
 
     def _note_loss(self, goal: Goal, fault: Fault) -> None:
         """An engine may die once by chance; a fresh one tries again, and not a third one."""
-        self._num_losses = self._num_losses + 1 if self._lost_at == goal else 1
-        self._lost_at = goal
-        if self._num_losses >= _MAX_LOSSES:
+        self._patience.num_losses += 1
+        if self._patience.gives_the_version_up:
             self._refuse(goal, AckStatus.QUARANTINED, fault.value)
 
     def _failed(self, goal: Goal, fault: Fault) -> None:
-        """The engine serves on. What was not begun is tried again, what failed is not."""
-        if fault in {Fault.ENGINE_BUSY, Fault.NO_ROOM}:
+        """The engine serves on. What was not begun is tried again for a while, what failed not."""
+        is_begun = fault not in {Fault.ENGINE_BUSY, Fault.NO_ROOM}
+        if not is_begun and not self._patience.has_waited_enough:
             self._retry_later(fault.value)
         else:
             self._refuse(goal, AckStatus.REFUSED, fault.value)
@@ -293,6 +296,8 @@ class Worker:
         """After a fresh start with a target that was refused, serve what was served before."""
         if self.serving is not None or self._last_good in {None, goal.target}:
             return
+        if self._patience.gives_all_up:
+            return
         assert self._shadow is not None
         assert self._last_good is not None
         step = next_step(self._shadow.root, self._last_good, self._follower.history)
@@ -301,6 +306,7 @@ class Worker:
         except (RefusedError, UpdateFailedError, TransientError) as error:
             self._retry_later(str(error))
         except EngineLostError:
+            self._patience.num_losses += 1
             self._lost()
 
     def _since(self, goal: Goal) -> float:
@@ -310,9 +316,7 @@ class Worker:
         return self._seen[2]
 
     def _retry_later(self, reason: str) -> None:
-        seconds = min(float(2**self._num_retries), _MAX_BACKOFF_SECONDS)
-        self._num_retries = min(self._num_retries + 1, 10)
-        self._retry_at = self._clock() + seconds
+        seconds = self._patience.wait(self._clock())
         _log.warning("update_waits", reason=reason, seconds=seconds)
 
     # --- telling -------------------------------------------------------------------------------

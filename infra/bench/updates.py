@@ -4,16 +4,18 @@ python -m infra.bench.updates [MODEL]
 
 MODEL is a checkpoint folder; the packaged SmolLM2-135M without it. Steps are made up: a share of
 the elements moves by one unit in the last place. Prints tables for docs/weights.md.
+
+`publish` ends when readers can see the manifest; the assignment follows at once, as a trainer
+proposes it, and the publisher moves its baseline meanwhile.
 """
 
 import json
 import os
 import subprocess
 import sys
-import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,6 +29,7 @@ from inference.worker.engine.patch_file import Values
 from infra.bench.machine import load_average, this_machine
 from infra.bench.page import machine_markdown
 from infra.bench.stack import Bench, running
+from infra.bench.updates_load import NUM_CLIENTS, load
 from infra.local.engine import ensure_engine
 from infra.local.model import ensure_model
 from infra.local.ports import free_ports
@@ -53,7 +56,6 @@ from schemas.weights.versions import restore
 DENSITIES = (0.0024, 0.0063, 0.0175)
 ROUNDS = 7
 NUM_DELTAS = 20
-NUM_CLIENTS = 2
 POLICY = "bench"
 _READY_SECONDS = 400.0
 _SECONDS = 60.0
@@ -76,11 +78,17 @@ class Bed:
         self.assigner = bus.transactions("controlplane.promotion")
         self.random = np.random.default_rng(11)
 
-    def publish(self, density: float) -> WeightsManifest:
-        """The next version; the first is the model itself."""
-        self.manifests.append(self.publisher.publish(self.tensors))
+    def step(self, density: float) -> None:
+        """The next version's weights. What that takes is a trainer's time."""
         self.tensors = _stepped(self.tensors, self.random, density)
-        return self.manifests[-1]
+
+    def publish(
+        self, on_committed: Callable[[WeightsManifest], None] = lambda _: None
+    ) -> WeightsManifest:
+        """The next version; the first is the model itself."""
+        manifest = self.publisher.publish(self.tensors, on_committed=on_committed)
+        self.manifests.append(manifest)
+        return manifest
 
     def assign(self, manifest: WeightsManifest) -> None:
         """Let the ring serve it."""
@@ -159,15 +167,26 @@ def _worker(bed: Bed, python: Path, model: Path, mode: str) -> Iterator[tuple[st
 def _updates(bed: Bed, density: float, number: int) -> list[Update]:
     found = []
     for _ in range(number):
+        bed.step(density)
+        published = 0.0
+
+        def assign(manifest: WeightsManifest) -> None:
+            nonlocal published
+            published = time.perf_counter()
+            bed.assign(manifest)
+
         started = time.perf_counter()
-        manifest = bed.publish(density)
-        published = time.perf_counter()
-        bed.assign(manifest)
-        ack = bed.applied()
-        ended = time.perf_counter()
-        publish_ms, total_ms = 1000 * (published - started), 1000 * (ended - started)
+        with ThreadPoolExecutor(1) as pool:  # whoever waits for the worker is not the publisher
+            ended = pool.submit(_applied_at, bed)
+            manifest = bed.publish(assign)
+            ack, at = ended.result()
+        publish_ms, total_ms = 1000 * (published - started), 1000 * (at - started)
         found.append(Update(manifest.num_bytes, publish_ms, total_ms, ack))
     return found
+
+
+def _applied_at(bed: Bed) -> tuple[WeightsAck, float]:
+    return bed.applied(), time.perf_counter()
 
 
 def _row(name: str, updates: Sequence[Update]) -> str:
@@ -186,37 +205,6 @@ def _row(name: str, updates: Sequence[Update]) -> str:
         both(lambda u: u.total_ms),
     ]
     return "| " + " | ".join(cells) + " |"
-
-
-@contextmanager
-def _load(url: str) -> Iterator[list[int]]:
-    """Clients that ask for long answers all the time; counts those that came and that failed."""
-    stop, counts = threading.Event(), [0, 0]
-    body = json.dumps(
-        {"model": POLICY, "prompt": "Once upon a time", "max_tokens": 64, "ignore_eos": True}
-    ).encode()
-
-    def client() -> None:
-        while not stop.is_set():
-            request = urllib.request.Request(  # noqa: S310 - our own server
-                url + "/v1/completions", body, {"content-type": "application/json"}
-            )
-            try:
-                with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310
-                    answer.read()
-                counts[0] += 1
-            except OSError:
-                counts[1] += 1
-
-    threads = [threading.Thread(target=client, daemon=True) for _ in range(NUM_CLIENTS)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield counts
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(_SECONDS)
 
 
 def _rss_megabytes(pid: int) -> float:
@@ -257,7 +245,7 @@ def _say(*lines: str) -> None:
 
 def _measure_worker(bed: Bed, python: Path, model: Path) -> None:
     with _worker(bed, python, model, "wait") as (_, pid):
-        bed.assign(bed.publish(DENSITIES[0]))
+        bed.publish(bed.assign)
         bed.applied(_READY_SECONDS)
         memory = _rss_megabytes(pid)
         for density in DENSITIES:
@@ -272,10 +260,10 @@ def _measure_worker(bed: Bed, python: Path, model: Path) -> None:
         bed.assign(bed.manifests[-1])
         late = bed.applied(_READY_SECONDS)
         _say(f"late joiner: staged in {late.stage_ms:.0f} ms, {len(bed.manifests)} versions")
-        with _load(url) as counts:
+        with load(url, POLICY) as seen:
             _say(_row(f"{DENSITIES[1]:.2%}, keep, {NUM_CLIENTS} clients",
                       _updates(bed, DENSITIES[1], ROUNDS)))  # fmt: skip
-        _say(f"answers: {counts[0]}, failed: {counts[1]}")
+        _say(*seen.sentences())
 
 
 def _measure_restore(bed: Bed, blobs: BlobStore) -> None:

@@ -77,17 +77,23 @@ def changed_positions(old: Bits, new: Bits) -> Positions:
     whole = old.size - old.size % lanes
     old_words, new_words = _words(old[:whole]), _words(new[:whole])
     found = [
-        np.flatnonzero(
-            old_words[start : start + _BLOCK_WORDS] != new_words[start : start + _BLOCK_WORDS]
-        )
-        + start
+        _changed_in_block(old_words[start:end], new_words[start:end], start, old.dtype)
         for start in range(0, old_words.size, _BLOCK_WORDS)
+        for end in [start + _BLOCK_WORDS]
     ]
-    words = np.concatenate(found) if found else np.zeros(0, np.int64)
-    lane_changed = (old_words[words] ^ new_words[words]).view(old.dtype).reshape(-1, lanes) != 0
-    inside = (words[:, None] * lanes + np.arange(lanes))[lane_changed]
     tail = np.flatnonzero(old[whole:] != new[whole:]) + whole
-    return np.concatenate([inside, tail]).astype(np.uint32)
+    return np.concatenate([*found, tail.astype(np.uint32)])
+
+
+def _changed_in_block(
+    old: NDArray[np.uint64], new: NDArray[np.uint64], first_word: int, dtype: np.dtype[Any]
+) -> Positions:
+    """The same for one block, as positions in the whole; while its words are in the cache."""
+    words = np.flatnonzero(old != new)
+    inside = np.flatnonzero((old[words] ^ new[words]).view(dtype) != 0)
+    lanes = _WORD_BYTES // dtype.itemsize
+    positions = (words[inside // lanes] + first_word) * lanes + inside % lanes
+    return positions.astype(np.uint32)
 
 
 def _words(bits: Bits) -> NDArray[Any]:

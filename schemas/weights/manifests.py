@@ -58,6 +58,14 @@ def digests_in(manifest: WeightsManifest) -> dict[str, bytes]:
         raise RefusedError(Refusal.CORRUPT, f"digests of version {manifest.version}") from None
 
 
+#: More of them tell nothing that anybody acts on, and whoever writes the topic decides how many.
+MAX_REFUSED = 1_000
+
+
+def _without_lines(manifest: WeightsManifest) -> WeightsManifest:
+    return replace(manifest, tensors=())
+
+
 @dataclass(slots=True)
 class History:
     """The versions of one policy that hang together, in the order of the topic."""
@@ -67,7 +75,7 @@ class History:
     versions: dict[int, WeightsManifest] = field(default_factory=dict)
     #: Version → a manifest that holds all of it.
     snapshots: dict[int, WeightsManifest] = field(default_factory=dict)
-    #: Manifests that were not taken, and why.
+    #: The latest manifests that were not taken, without the lines of their tensors, and why.
     refused: list[tuple[WeightsManifest, Refusal]] = field(default_factory=list)
     epoch: int = 0
 
@@ -123,7 +131,18 @@ class History:
                     require_signature(manifest, key)
                 self.take(manifest)
             except RefusedError as error:
-                self.refused.append((manifest, error.refusal))
+                self.refuse(manifest, error.refusal)
+
+    def refuse(self, manifest: WeightsManifest, refusal: Refusal) -> None:
+        """Note a manifest that was not taken. Of very many the oldest are forgotten."""
+        self.refused.append((_without_lines(manifest), refusal))
+        del self.refused[:-MAX_REFUSED]
+
+    def forget_lines(self, version: int) -> None:
+        """Keep of a version's manifests all but the lines of its tensors, if it is there."""
+        for manifests in (self.versions, self.snapshots):
+            if version in manifests:
+                manifests[version] = _without_lines(manifests[version])
 
     def path_to(self, version: int) -> tuple[WeightsManifest, list[WeightsManifest]]:
         """The nearest snapshot before a version, and the deltas from there, in order.

@@ -104,21 +104,30 @@ class Publisher:
             raise RefusedError(Refusal.WRONG_BASE, f"version {version}")
         self._baseline = version, shadow
 
-    def publish(self, tensors: Tensors, training: Training | None = None) -> WeightsManifest:
+    def publish(
+        self,
+        tensors: Tensors,
+        training: Training | None = None,
+        on_committed: Callable[[WeightsManifest], None] = lambda _: None,
+    ) -> WeightsManifest:
         """Publish the next version: the first as a snapshot, each later one as a delta.
 
-        A snapshot is added where one is due. RefusedError, and nothing is published, for another
+        `on_committed` is called as soon as readers see the manifest: whoever proposes the version
+        there need not wait until the baseline has moved. A snapshot is added where one is due,
+        after that. RefusedError, and nothing is published, for another
         layout than the baseline's, or for changed values that are NaN or infinite.
         """
         training = training or Training()
         if self._baseline is None:
-            return self._publish_first(tensors, training)
-        manifest = self._publish_delta(self._baseline[1], tensors, training)
+            return self._publish_first(tensors, training, on_committed)
+        manifest = self._publish_delta(self._baseline[1], tensors, training, on_committed)
         if self._snapshot_is_due(manifest.version):
             self.publish_snapshot()
         return manifest
 
-    def _publish_first(self, tensors: Tensors, training: Training) -> WeightsManifest:
+    def _publish_first(
+        self, tensors: Tensors, training: Training, on_committed: Callable[[WeightsManifest], None]
+    ) -> WeightsManifest:
         if self._history.versions:
             raise ConfigError(
                 f"Policy {self._policy} has versions already. Restore the one to go on from, and "
@@ -127,10 +136,15 @@ class Publisher:
         shadow = Shadow(tensors)
         manifest = self._commit(self._snapshot_of(shadow, 1, training))
         self._baseline = 1, shadow
+        on_committed(manifest)
         return manifest
 
     def _publish_delta(
-        self, shadow: Shadow, tensors: Tensors, training: Training
+        self,
+        shadow: Shadow,
+        tensors: Tensors,
+        training: Training,
+        on_committed: Callable[[WeightsManifest], None],
     ) -> WeightsManifest:
         delta, digests = shadow.diff(tensors)
         payload = ulpgap.pack(delta)
@@ -151,8 +165,11 @@ class Publisher:
             tensors=tensor_digests(shadow.layout, digests, num_changed),
         )
         manifest = self._commit(manifest)
-        shadow.apply(delta, digests)
-        self._baseline = version, shadow
+        try:
+            on_committed(manifest)
+        finally:  # whatever that says, the version is there
+            shadow.apply(delta, digests)
+            self._baseline = version, shadow
         return manifest
 
     def publish_snapshot(self) -> WeightsManifest:

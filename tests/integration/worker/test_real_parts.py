@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from inference.worker.adapters import Adapters
@@ -20,8 +21,8 @@ from schemas.store import BlobStore
 from schemas.weights import chunks
 from schemas.weights.manifests import key_of
 from schemas.weights.publish import Publisher
-from schemas.weights.tensors import Tensor
-from schemas.weights.versions import fetch
+from schemas.weights.tensors import Tensor, digests_of
+from schemas.weights.versions import PartReader, fetch
 from tests.live_engine import MAX_LORA_RANK, LiveEngine
 from tests.retention import delete_before
 from tests.tiny_adapter import tiny_adapter
@@ -129,7 +130,9 @@ class Scene:
 
     def lie_about(self, good: WeightsManifest, version: int, **lies: Any) -> WeightsManifest:
         """The payload of a good version under another number, with a manifest that is not true."""
-        payload = fetch(self.bus, self.stage.blobs, good)
+        reader = PartReader(self.bus)
+        payload = fetch(reader, self.stage.blobs, good)
+        reader.close()
         records = chunks.split(POLICY, good.epoch, version, payload)
         parts = chunks.references(records, deliver_now(self.bus.producer("liar"), records, 10.0))
         return self.commit(replace(good, version=version, parts=parts, **lies))
@@ -217,11 +220,28 @@ def test_an_adapter_that_the_engine_does_not_take_is_refused(scene: Scene) -> No
     scene.apply(scene.publish())
 
 
-def test_versions_one_by_one_and_many_at_once(scene: Scene) -> None:
-    for _ in range(5):
-        scene.apply(scene.publish())
-    *_, last = [scene.publish() for _ in range(5)]
-    scene.apply(last)
+@pytest.mark.parametrize(
+    "num_versions",
+    [30, pytest.param(1_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
+)
+def test_random_versions_are_bit_exact(scene: Scene, num_versions: int) -> None:
+    """Mostly one by one, sometimes several in one go; of any density, nearly all of it too.
+
+    Each time live equals shadow equals what was given to the publisher, all tensors of it.
+    """
+    random = np.random.default_rng(17)
+    num_left, num_at_once = num_versions, []
+    while num_left:
+        number = min(num_left, int(random.choice([1, 1, 1, 1, 2, 5, 12])))
+        for _ in range(number):
+            density = float(random.choice([0.0005, 0.005, 0.05, 0.9], p=[0.4, 0.4, 0.17, 0.03]))
+            newest = scene.publish(density=density, spread=int(random.choice([2, 8, 128])))
+        scene.apply(newest)
+        assert scene.engine.client.digests() == digests_of(scene.tensors)
+        num_left -= number
+        num_at_once.append(number)
+    assert sum(num_at_once) == num_versions
+    assert max(num_at_once) > 1
 
 
 def test_rollback_one_and_twenty_versions(scene: Scene) -> None:

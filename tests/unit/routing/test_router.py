@@ -51,3 +51,13 @@ async def test_it_does_not_wait_for_ever(router: Router, monkeypatch: pytest.Mon
     monkeypatch.setattr(routing, "HOLD_SECONDS", 0.05)
     with pytest.raises(NoWorkerError):
         await router.workers(CALL)
+
+
+async def test_who_failed_long_ago_is_forgotten(
+    router: Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers may have a new id at each start."""
+    monkeypatch.setattr(routing, "AVOID_SECONDS", 0.0)
+    for number in range(50):
+        router.failed(worker(f"w-{number}"))
+    assert list(router._failed_at) == ["w-49"]

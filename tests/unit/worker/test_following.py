@@ -1,16 +1,17 @@
 """What a worker learns from the topics, in whatever order and whoever else is spoken of."""
 
 import itertools
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.worker.following import Follower
+from inference.worker.following import KEPT_LINES, Follower
 from schemas import codec, topics
-from schemas.atdp.weights import RingAssignment, RingState, VersionRef
+from schemas.atdp.weights import RingAssignment, RingState, TensorDigest, VersionRef
 from schemas.bus import Received
-from schemas.weights.manifests import signed
+from schemas.weights.manifests import MAX_REFUSED, signed
 from tests.unit.worker.test_plan import manifest
 
 _offsets = itertools.count()
@@ -76,3 +77,25 @@ def test_with_a_key_unsigned_manifests_are_refused() -> None:
     follower.take(received(topics.WEIGHTS_VERSIONS, good))
     assert list(follower.history.versions) == [1]
     assert follower.num_manifests == 2
+
+
+def test_what_is_kept_of_manifests_is_bounded() -> None:
+    """Old ones lose their lines, and of those that are refused only the latest are kept."""
+    line = TensorDigest(name="a", dtype="BF16", shape=(2,), digest="00" * 16, num_changed=1)
+    follower = Follower("w", "main", ["a"])
+    first = replace(manifest(1, None, snapshot=True), tensors=(line,))
+    follower.take(received(topics.WEIGHTS_VERSIONS, first))
+    for version in range(2, KEPT_LINES + 12):
+        made = replace(manifest(version, version - 1), tensors=(line,))
+        follower.take(received(topics.WEIGHTS_VERSIONS, made))
+    versions, newest = follower.history.versions, KEPT_LINES + 11
+    assert [len(versions[v].tensors) for v in (1, 11, 12, newest)] == [0, 0, 1, 1]
+    assert follower.history.snapshots[1].tensors == ()
+    assert follower.history.path_to(newest)[0].root == first.root
+    for number in range(MAX_REFUSED + 5):
+        other = replace(manifest(5_000 + number, 4_000), tensors=(line,))
+        follower.take(received(topics.WEIGHTS_VERSIONS, other))
+    refused = follower.history.refused
+    assert len(refused) == MAX_REFUSED
+    assert (refused[0][0].version, refused[-1][0].version) == (5_005, 5_000 + MAX_REFUSED + 4)
+    assert refused[0][0].tensors == ()

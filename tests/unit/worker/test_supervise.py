@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from inference.worker import supervise
 from inference.worker.supervise import Phase, Supervisor
 from schemas.errors import ConfigError
 
@@ -92,6 +93,61 @@ def test_one_that_never_comes_up_is_given_up_with_its_last_words(bench: Bench) -
     bench.started[-1].code = 1
     with pytest.raises(ConfigError, match=r"ended with 1.*ValueError: no such model"):
         bench.supervisor.tend()
+
+
+def test_one_that_came_up_and_is_of_no_use_is_given_up_too(bench: Bench) -> None:
+    bench.healthy = True
+    for seconds in (1.0, 2.0, 4.0, 8.0):
+        assert bench.phases(2) == [Phase.STARTING, Phase.CAME_UP]
+        bench.supervisor.reject("it holds nothing")
+        assert bench.started[-1].stopped
+        assert bench.supervisor.tend() is Phase.DOWN
+        bench.now += seconds
+    bench.phases(2)
+    with pytest.raises(ConfigError, match="it holds nothing"):
+        bench.supervisor.reject("it holds nothing")
+
+
+def test_one_that_has_proved_itself_may_fail_anew(bench: Bench) -> None:
+    bench.healthy = True
+    for _ in range(12):
+        assert bench.phases(2) == [Phase.STARTING, Phase.CAME_UP]
+        bench.supervisor.has_proved_itself()
+        bench.started[-1].code = -9
+        assert bench.supervisor.tend() is Phase.WENT_DOWN
+        bench.now += 1.0
+
+
+def test_one_that_hangs_is_started_anew_but_not_one_that_is_slow(bench: Bench) -> None:
+    bench.healthy = True
+    bench.phases(2)
+    bench.supervisor.has_proved_itself()
+    for _ in range(3):
+        for healthy, seconds in ((False, 50.0), (True, 6.0)):
+            bench.healthy = healthy
+            bench.now += seconds
+            assert bench.supervisor.tend() is Phase.READY
+    bench.healthy = False
+    bench.now += 61.0
+    assert bench.supervisor.tend() is Phase.WENT_DOWN
+    assert bench.started[0].stopped
+
+
+def test_the_log_of_one_that_runs_for_long_is_bounded(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise, "_MAX_LOG_BYTES", 100)
+    log = bench.folder / "engine.log"
+    bench.supervisor = Supervisor(bench.start, lambda: True, log, 50.0, lambda: bench.now)
+    bench.phases(2)
+    with log.open("ab") as file:
+        file.write(b"x" * 101)
+        file.flush()
+        bench.now += 6.0
+        bench.supervisor.tend()
+        assert (log.stat().st_size, log.with_suffix(".log.1").stat().st_size) == (0, 101)
+        file.write(b"more")
+    assert log.read_bytes() == b"more"
 
 
 def test_one_that_takes_too_long_is_ended(bench: Bench) -> None:

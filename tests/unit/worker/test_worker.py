@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from inference.worker.patience import MAX_LOSSES, MAX_WAITS
+from inference.worker.update import EngineError
 from schemas import codec, topics
 from schemas.atdp.weights import AckStatus, WeightsManifest
 from schemas.bus import Record, deliver_now
@@ -32,6 +34,7 @@ class Scene:
         self.model = small_model()
         self.engine = NumpyEngine(self.model)
         self.process = Running()
+        self.num_starts = 0
         self.random = np.random.default_rng(7)
         self.stage = self.fresh_stage()
         self.publisher = Publisher(self.bus, self.blobs, POLICY, key=key)
@@ -44,9 +47,14 @@ class Scene:
         )  # fmt: skip
 
     def start(self) -> Running:
+        self.num_starts += 1
         self.engine.start()
         self.process = Running()
         return self.process
+
+    def refuse_all(self, seconds: float, *, drain: bool = True) -> bool:
+        """As an engine answers that is broken from its start."""
+        raise EngineError(f"{seconds} {drain}")
 
     def publish(self, density: float = 0.05) -> WeightsManifest:
         if self.manifests:
@@ -276,6 +284,72 @@ def test_a_busy_engine_is_asked_again(scene: Scene) -> None:
     scene.now += 2.0
     scene.stage.turn()
     scene.require_serving(second)
+
+
+def test_an_engine_that_stays_busy_is_told_and_asked_again_at_once_for_another(
+    scene: Scene,
+) -> None:
+    first, second = scene.publish_many(2)
+    scene.stage.go_to(first)
+    scene.engine.is_busy = True
+    scene.stage.assign(second.version, second.root)
+    for _ in range(MAX_WAITS):
+        scene.stage.turn()
+        assert len(scene.stage.acks()) == 1
+        scene.now += 30.0
+    scene.stage.turn()
+    told = scene.stage.acks()[-1]
+    assert (told.status, told.error) == (AckStatus.REFUSED, "engine_busy")
+    scene.require_serving(first)
+    scene.engine.is_busy = False
+    assert scene.stage.go_to(second).status is AckStatus.APPLIED
+    scene.require_serving(second)
+
+
+def test_an_assignment_is_not_kept_waiting_by_the_one_before_it(scene: Scene) -> None:
+    first, second = scene.publish_many(2)
+    scene.stage.go_to(first)
+    scene.engine.is_busy = True
+    scene.stage.assign(second.version, second.root)
+    for _ in range(3):
+        scene.stage.turn()
+        scene.now += 3.0
+    scene.engine.is_busy = False
+    assert scene.stage.go_to(first).status is AckStatus.APPLIED  # on a clock that stands still
+    scene.require_serving(first)
+
+
+def test_engines_are_not_lost_without_end_over_one_assignment(scene: Scene) -> None:
+    """Not by new manifests either, as a trainer publishes them all the time."""
+    good, bad = scene.publish_many(3)[1:]
+    scene.stage.go_to(good)
+    scene.engine.fail_after, scene.engine.num_failures = 3, 10_000
+    scene.stage.assign(bad.version, bad.root)
+    for _ in range(40):
+        scene.now += 31.0
+        scene.publish()
+        scene.stage.turn()
+    assert [ack.status for ack in scene.stage.acks()[1:]] == [AckStatus.QUARANTINED]
+    assert scene.num_starts == 1 + 2 * MAX_LOSSES
+    scene.engine.num_failures = 0
+    assert scene.stage.go_to(bad).status is AckStatus.APPLIED
+    scene.require_serving(bad)
+
+
+def test_an_engine_that_never_shows_its_weights_is_given_up(scene: Scene) -> None:
+    scene.engine.hold = scene.refuse_all  # type: ignore[assignment, method-assign]
+    with pytest.raises(ConfigError, match="did not show its weights"):  # noqa: PT012 - a loop
+        for _ in range(40):
+            scene.now += 31.0
+            scene.stage.turn()
+    assert scene.num_starts == 5
+
+
+def test_a_heartbeat_that_cannot_be_sent_any_more_ends_the_worker(scene: Scene) -> None:
+    scene.stage.announcer.start()
+    scene.stage.announcer.close()  # as when its thread has ended
+    with pytest.raises(RuntimeError, match="heartbeats"):
+        scene.stage.turn()
 
 
 def test_an_engine_that_is_lost_once_is_started_anew_and_healed(scene: Scene) -> None:
