@@ -15,12 +15,14 @@ what it passes over is told to `on_gap` first, at a seek and in the middle of th
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+import functools
+from collections.abc import AsyncIterator, Collection, Generator, Mapping
 from contextlib import suppress
 from typing import Any
 
 from aiokafka.errors import IllegalStateError
 from faust.transport.drivers import aiokafka
+from mode.services import WaitResults
 
 from streams.runtime import records
 from streams.runtime.gaps import OnGap
@@ -114,6 +116,25 @@ class Consumer(aiokafka.Consumer):
         found: Mapping[Any, Any] = await super()._getmany(flowing, timeout)
         return found
 
+    async def wait_first(self, *coros: Any, timeout: Any = None) -> Any:  # noqa: ASYNC109 - mode's
+        """Faust delivers each message with this, beside a wait for the flow to be suspended.
+
+        A delivery that meets room in its stream ends without waiting. So it is begun at once, and
+        only one that has to wait costs tasks: four for each record were a fifth of all CPU time.
+        """
+        if timeout is None and len(coros) == 2 and all(map(asyncio.iscoroutine, coros)):
+            delivery, suspended = coros
+            try:
+                waits_for = delivery.send(None)
+            except StopIteration:
+                suspended.close()
+                return WaitResults([], [], stopped=False)
+            except BaseException:
+                suspended.close()
+                raise
+            coros = (_going_on(delivery, waits_for), suspended)
+        return await super().wait_first(*coros, timeout=timeout)
+
     def _may_flow(self, tp: Any) -> bool:
         return self._positioned or self._is_changelog_tp(tp)
 
@@ -169,6 +190,33 @@ class Consumer(aiokafka.Consumer):
 
     def _begins_anew(self, tp: Any) -> bool:
         return not self._is_changelog_tp(tp) and not self._committed_offset.get(tp)
+
+
+async def _going_on(begun: Any, waits_for: Any) -> Any:
+    """A coroutine that was begun already and waits."""
+    return await _Begun(begun, waits_for)
+
+
+class _Begun:
+    """What is left of a coroutine that has yielded once."""
+
+    def __init__(self, coroutine: Any, waits_for: Any) -> None:
+        self._coroutine = coroutine
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        waits_for = self._waits_for
+        while True:
+            try:
+                sent = yield waits_for
+            except BaseException as error:  # noqa: BLE001 - it is the coroutine's, a cancellation too
+                go_on = functools.partial(self._coroutine.throw, error)
+            else:
+                go_on = functools.partial(self._coroutine.send, sent)
+            try:
+                waits_for = go_on()
+            except StopIteration as end:
+                return end.value
 
 
 class ConsumerThread(aiokafka.AIOKafkaConsumerThread):

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,38 +35,18 @@ from streams.runtime.holds import BusLogEnds
 from streams.runtime.lane import Processor, RecordLane
 from streams.runtime.pump import Lane, Pump
 from streams.runtime.replays import ReplayMark, read_replay_mark
+from streams.runtime.tables import FaustTable, sweeper
 
 os.environ.setdefault("FAUST_LOOP", "asyncio")
 import faust
 
 from streams.runtime.consumer import Transport
+from streams.runtime.monitor import Monitor
 
 log = structlog.get_logger()
 
 EXIT_CONFIG = 2
 REFRESH_SECONDS = 5.0
-
-
-class FaustTable:
-    """A Faust table read through its store and written through our producer."""
-
-    def __init__(self, table: Any, changelog: str) -> None:
-        self._table = table
-        self.changelog = changelog
-
-    def get(self, key: str) -> bytes | None:
-        value: bytes | None = self._table.data.get(key.encode())
-        return value
-
-    def items(self) -> Iterator[tuple[str, bytes]]:
-        for key, value in self._table.data.items():
-            yield key.decode(), value
-
-    def apply(self, key: str, value: bytes | None) -> None:
-        if value is None:
-            self._table.data.pop(key.encode(), None)
-        else:
-            self._table.data[key.encode()] = value
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +225,16 @@ class Shell:
             value_type=bytes,
             partitions=self.context.settings.kafka.num_partitions,
         )
-        return FaustTable(table, topics.changelog_topic(self._group, name))
+        # what the broker deletes from the changelog goes from memory too
+        forgets = self._group in topics.FORGETTING_GROUPS
+        kept = FaustTable(
+            table,
+            topics.changelog_topic(self._group, name),
+            topics.STATE_HOURS if forgets else None,
+            SystemClock(),
+        )
+        self.add_task(sweeper(kept, self._group, name, self.context.metrics))
+        return kept
 
     async def _forget(self, _app: Any, revoked: Any, **_kwargs: Any) -> None:
         positions = self._positions(revoked)
@@ -336,6 +325,7 @@ def _faust_app(group: str, settings: Settings, access: KafkaAccess, on_gap: OnGa
         stream_buffer_maxsize=1_000,  # records of up to 1 MiB; Faust's own 4,096 may be 4 GiB
         table_standby_replicas=0,  # a store in memory would be read again anyway
         logging_config=None,
+        Monitor=Monitor,
     )
     transactional = frozenset(access.physical(name) for name in topics.TRANSACTIONAL)
     app.transport = Transport(

@@ -105,7 +105,11 @@ async def ticks(number: int) -> None:
 class Worker:
     """A consumer whose fetching loop runs, and the queue into which it delivers."""
 
-    def __init__(self, thread: FakeThread, transactional: Collection[str] = ()) -> None:
+    def __init__(
+        self, thread: FakeThread, transactional: Collection[str] = (), deliver_ticks: int = 1
+    ) -> None:
+        """A delivery takes so many turns of the loop; none where a stream has room."""
+        self._deliver_ticks = deliver_ticks
         app = faust.App("test", broker="kafka://127.0.0.1:1", web_enabled=False)
         app.transport = Transport(
             app.conf.broker_consumer, app, on_gap=self._note_gap, transactional=transactional
@@ -125,7 +129,7 @@ class Worker:
         self.queue: dict[TP, list[int]] = defaultdict(list)
 
     async def _deliver(self, message: Any) -> None:
-        await asyncio.sleep(0)
+        await ticks(self._deliver_ticks)
         self.queue[message.tp].append(message.offset)
 
     async def _note_gap(self, topic: str, partition: int, first: int, end: int) -> None:
@@ -152,8 +156,10 @@ class Worker:
         await ticks(pauses[4])
 
 
-async def _deliveries(committed: dict[TP, int], fetch_ticks: int, rebalances: Any) -> Any:
-    worker = Worker(FakeThread(committed, fetch_ticks))
+async def _deliveries(
+    committed: dict[TP, int], fetch_ticks: int, deliver_ticks: int, rebalances: Any
+) -> Any:
+    worker = Worker(FakeThread(committed, fetch_ticks), deliver_ticks=deliver_ticks)
     fetcher = SimpleNamespace(_stopped=asyncio.Event())
     loop = asyncio.create_task(worker.consumer._drain_messages(fetcher))
     for pauses in rebalances:
@@ -170,20 +176,21 @@ async def _deliveries(committed: dict[TP, int], fetch_ticks: int, rebalances: An
 @given(
     committed=st.lists(st.none() | st.integers(0, NUM_RECORDS - 1), min_size=3, max_size=3),
     fetch_ticks=st.sampled_from([0, 1, 5, 20, 80]),
+    deliver_ticks=st.sampled_from([0, 1, 1, 7]),
     rebalances=st.lists(
         st.lists(st.sampled_from([0, 0, 1, 5, 30, 100]), min_size=5, max_size=5),
         min_size=1,
         max_size=4,
     ),
 )
-@example([None] * 3, 40, [[0, 0, 0, 0, 60], [0, 0, 0, 0, 0]])
-@example([None] * 3, 9, [[0, 0, 0, 0, 60], [0, 0, 0, 0, 0]])
-@example([None] * 3, 9, [[0, 0, 0, 0, 95], [0, 0, 0, 0, 0]])
+@example([None] * 3, 40, 1, [[0, 0, 0, 0, 60], [0, 0, 0, 0, 0]])
+@example([None] * 3, 9, 1, [[0, 0, 0, 0, 60], [0, 0, 0, 0, 0]])
+@example([None] * 3, 9, 1, [[0, 0, 0, 0, 95], [0, 0, 0, 0, 0]])
 def test_nothing_is_skipped_after_a_rebalance(
-    committed: list[int | None], fetch_ticks: int, rebalances: list[list[int]]
+    committed: list[int | None], fetch_ticks: int, deliver_ticks: int, rebalances: list[list[int]]
 ) -> None:
     offsets = {tp: at for tp, at in zip(INPUTS, committed, strict=True) if at is not None}
-    delivered = asyncio.run(_deliveries(offsets, fetch_ticks, rebalances))
+    delivered = asyncio.run(_deliveries(offsets, fetch_ticks, deliver_ticks, rebalances))
     for tp in INPUTS:
         assert delivered[tp] == list(range(offsets.get(tp, 0), NUM_RECORDS))
 
@@ -279,3 +286,77 @@ def test_what_is_deleted_while_records_flow_is_told(
         return read, worker.gaps
 
     assert asyncio.run(read_on()) == ([0, 1, 2, 3, 20, 21, 22, 23], gaps)
+
+
+async def _wait_first(delivery: Any, suspended: asyncio.Event) -> Any:
+    consumer = Worker(FakeThread({}, 1)).consumer
+    return await consumer.wait_first(delivery, suspended.wait())
+
+
+def test_a_delivery_that_meets_room_makes_no_task() -> None:
+    async def deliver() -> tuple[bool, int]:
+        told = []
+
+        async def delivery() -> None:
+            told.append(len(asyncio.all_tasks()))
+
+        results = await _wait_first(delivery(), asyncio.Event())
+        return results.stopped, told[0]
+
+    assert asyncio.run(deliver()) == (False, 1)
+
+
+def test_a_delivery_that_waits_goes_on_where_it_was() -> None:
+    async def deliver() -> list[str]:
+        room: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        told = []
+
+        async def delivery() -> None:
+            told.append("begun")
+            told.append(await room)
+            await ticks(3)
+            told.append("ended")
+
+        waiting = asyncio.create_task(_wait_first(delivery(), asyncio.Event()))
+        await ticks(20)
+        assert not waiting.done()
+        room.set_result("went on")
+        await waiting
+        return told
+
+    assert asyncio.run(deliver()) == ["begun", "went on", "ended"]
+
+
+@pytest.mark.parametrize("waits", [0, 2])
+def test_the_failure_of_a_delivery_is_its_own(waits: int) -> None:
+    async def delivery() -> None:
+        await ticks(waits)
+        raise ZeroDivisionError
+
+    async def deliver() -> None:
+        await _wait_first(delivery(), asyncio.Event())
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(deliver())
+
+
+def test_a_delivery_that_waits_is_broken_off_when_the_flow_is_suspended() -> None:
+    async def deliver() -> list[str]:
+        told = []
+
+        async def delivery() -> None:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                told.append("broken off")
+                raise
+
+        suspended = asyncio.Event()
+        waiting = asyncio.create_task(_wait_first(delivery(), suspended))
+        await ticks(20)
+        suspended.set()
+        await waiting
+        await ticks(5)
+        return told
+
+    assert asyncio.run(deliver()) == ["broken off"]
