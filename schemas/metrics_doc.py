@@ -42,7 +42,7 @@ LABELS = {
     "`delivered`, `retried`, `dead_lettered`, `torn`; cache `hit`, `miss`, `evicted`; upstream "
     "`answered`, `refused`, `unanswered`",
     "upstream": "name of the upstream in the settings, `default` for `gateway.upstream`",
-    "table": "name of the relation",
+    "table": "name of the relation, or of the table in which a processor has its state",
     "target": "what the feedback names: `trajectory_id`, `step_id`, `response_id`",
     "topic": "name of the topic, without the prefix of the deployment",
     "what": "what the disk refused: `write`, `note`, `blob`",

@@ -65,6 +65,12 @@ METRICS: dict[str, tuple[Literal["counter", "gauge", "histogram"], str, tuple[st
     "headrace_held_events": ("gauge", "Calls that wait for the call before them", ()),
     "headrace_held_bytes": ("gauge", "Bytes of the calls that wait", ()),
     "headrace_hold_expired": ("counter", "Calls emitted without the call before them", ()),
+    "headrace_state_rows": ("gauge", "Rows of a processor's state in memory", ("group", "table")),
+    "headrace_state_rows_forgotten": (
+        "counter",
+        "Rows of a processor's state that nobody wrote for their retention",
+        ("group", "table"),
+    ),
     "headrace_redaction_cache": ("counter", "Texts looked up in the cache", ("result",)),
     "headrace_open_trajectories": ("gauge", "Trajectories held in state", ()),
     "headrace_events_after_retention": (

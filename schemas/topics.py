@@ -69,6 +69,11 @@ class Topic:
     holds_original_text: bool = False
     max_bytes: int = 1_048_576
 
+    @property
+    def is_state(self) -> bool:
+        """True for the changelog of a processor's state, which its owner alone reads."""
+        return self.content == _STATE_CONTENT
+
 
 def dead_letter_topic(topic: str) -> str:
     """Where records of `topic` go that can never be processed; a broken dead letter stays put."""
@@ -82,6 +87,11 @@ def changelog_topic(group: str, table: str) -> str:
 
 _DAY = 24.0
 _CLEAN = 90 * _DAY
+#: Longer than the inputs of the group that writes it: whatever is read again finds its decision.
+STATE_HOURS = 15 * _DAY
+_STATE_CONTENT = "state"
+#: Processors whose state the broker forgets after a time. The others delete rows themselves.
+FORGETTING_GROUPS = (REDACTION,)
 
 TOPICS: tuple[Topic, ...] = (
     Topic(RAW_EVENTS, "Exchange, Step, Feedback, TrajectoryEnd", "trajectory or opening", None,
@@ -138,9 +148,10 @@ def all_topics() -> Iterator[Topic]:
                     f"readers of {name}", (SINK,))  # fmt: skip
     for group, tables in TABLES.items():
         for table in tables:
-            yield Topic(changelog_topic(group, table), "state", "key of the state", None,
-                        "compact", 0, group, (group,),
-                        holds_original_text=group == REDACTION)  # fmt: skip
+            forgets = group in FORGETTING_GROUPS
+            yield Topic(changelog_topic(group, table), _STATE_CONTENT, "key of the state", None,
+                        "compact,delete" if forgets else "compact", STATE_HOURS if forgets else 0,
+                        group, (group,), holds_original_text=group == REDACTION)  # fmt: skip
 
 
 def topic(name: str) -> Topic:

@@ -91,7 +91,7 @@ def _state(
         lag={
             group: _lag(topic.name, marks, committed[group])
             for group in topic.readers
-            if group in committed and topic.content != "state"
+            if group in committed and not topic.is_state
         },
     )
 

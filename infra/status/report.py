@@ -17,7 +17,7 @@ INPUTS = {
     group: tuple(
         topic.name
         for topic in topics.all_topics()
-        if group in topic.readers and topic.cleanup != "compact"
+        if group in topic.readers and topic.cleanup != "compact" and not topic.is_state
     )
     for group in topics.GROUPS
 }

@@ -36,6 +36,8 @@ FROZEN = {
     "headrace_batch_seconds": ("group",),
     "headrace_held_events": (),
     "headrace_held_bytes": (),
+    "headrace_state_rows": ("group", "table"),
+    "headrace_state_rows_forgotten": ("group", "table"),
     "headrace_redaction_cache": ("result",),
     "headrace_events_after_retention": (),
     "headrace_hold_expired": (),
