@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import math
+import operator
 import types
 import typing
 from collections.abc import Callable
@@ -159,9 +160,14 @@ def _version(event: Any, cells: Cells, at: Coordinates) -> int:
 
 def _content_digest(cells: Cells) -> int:
     """64 bits over everything but the traces of one processing."""
-    kept = [f"{n}={v!r};" for n, v in cells.items() if n not in tables.PROCESSING_COLUMNS]
-    content = "".join(kept).encode("utf-8", "surrogatepass")
+    content = repr(_content_of(tuple(cells))(cells)).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
+
+
+@functools.cache
+def _content_of(columns: tuple[str, ...]) -> Callable[[Cells], tuple[Any, ...]]:
+    """Takes the values that count out of a row with these columns. One entry for each table."""
+    return operator.itemgetter(*(c for c in columns if c not in tables.PROCESSING_COLUMNS))
 
 
 def _leading_bits(digest: str) -> int:
