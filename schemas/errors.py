@@ -33,6 +33,7 @@ class Reason(StrEnum):
     DETECTOR_UNAVAILABLE = "detector_unavailable"
     DETECTOR_TIMEOUT = "detector_timeout"
     POLICY_MISSING = "policy_missing"
+    UNSUPPORTED_LANGUAGE = "unsupported_language"
     STORE_REFUSED = "store_refused"
     BUG = "bug"
 

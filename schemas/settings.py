@@ -108,6 +108,11 @@ class RedactionSettings(Section):
     model: str | None = None
     tokenizers: dict[str, Path] = Field(default_factory=dict)
     language: str = "en"
+    #: Languages of the accurate tier's models, the first for what has none; [] means `language`.
+    languages: tuple[str, ...] = Field((), max_length=20)
+    #: Texts in other languages: `read` as the first, `known` sets aside those in scripts whose
+    #: names no tier knows, `quarantine` sets all aside (docs/redaction.md).
+    other_languages: Literal["read", "known", "quarantine"] = "known"
     hold_seconds: float = Field(5.0, ge=0)
     max_held_events: int = Field(10_000, ge=1)
     cache_bytes: int = Field(128 * 1024**2, ge=0)
@@ -242,7 +247,7 @@ class TrainerSettings(Section):
 
     With `lora_rank` an adapter learns beside the linear layers that `lora_targets` names, weighted
     by `lora_alpha` / `lora_rank`; versions are adapters then, which workers take with
-    `worker.max_lora_rank`.
+    `worker.max_lora_rank`. `num_processes` on this machine split the weights among them.
     """
 
     policy: str = Field("main", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
@@ -282,6 +287,7 @@ class TrainerSettings(Section):
     agreement_sequences: int = Field(8, ge=0)
     seed: int = 0
     num_threads: int = Field(1, ge=1)
+    num_processes: int = Field(1, ge=1)
 
 
 class TracingSettings(Section):

@@ -6,7 +6,8 @@ The policies of a deployment are a TOML file (`redaction.policy_file`):
 
     [tenants.acme]
     tier = "fast"
-    language = "en"
+    languages = ["en", "fr"]       # the first also for what has no language of its own
+    other_languages = "quarantine" # or "known", "read"
     deny = ["Project Nightjar"]    # wherever they stand, in any case
 
     [[tenants.acme.patterns]]
@@ -27,6 +28,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from schemas.errors import ConfigError
+from streams.redaction.detect.by_language import Others
 from streams.redaction.detect.contract import SEVERITY, Detector, Span
 
 #: Under this kind goes what a tenant has forbidden without saying what it is.
@@ -67,6 +69,8 @@ class TenantPolicy(_Model):
 
     tier: Literal["regex", "fast", "accurate"] | None = None
     language: str | None = None
+    languages: tuple[str, ...] = Field((), max_length=20)
+    other_languages: Others | None = None
     deny: tuple[str, ...] = Field((), max_length=1000)
     patterns: tuple[Pattern, ...] = Field((), max_length=100)
 

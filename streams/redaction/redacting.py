@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from schemas.atdp.types import Message, RedactedSpan
 from schemas.errors import QuarantineError, Reason
 from streams.redaction.chat import dumps, loads, without_tokens
-from streams.redaction.detect.contract import DetectorTimeout
+from streams.redaction.detect.contract import DetectorTimeout, UnsupportedLanguage
 from streams.redaction.placeholders import Replacement
 from streams.redaction.redactor import DetectorUnavailable, Redaction, Redactor
 
@@ -149,5 +149,7 @@ def _closed(look: Callable[[], T]) -> T:
         return look()
     except DetectorTimeout:
         raise QuarantineError(Reason.DETECTOR_TIMEOUT) from None
+    except UnsupportedLanguage:
+        raise QuarantineError(Reason.UNSUPPORTED_LANGUAGE) from None
     except DetectorUnavailable:
         raise QuarantineError(Reason.DETECTOR_UNAVAILABLE) from None

@@ -9,6 +9,7 @@ from schemas.secrets import tenant_key
 from schemas.settings import RedactionSettings
 from streams.redaction.cache import CacheCounters, DigestCache
 from streams.redaction.detect.budget import Budget
+from streams.redaction.detect.by_language import ByLanguage
 from streams.redaction.detect.contract import Detector
 from streams.redaction.policies import TenantDetector, TenantPolicy, load_policies
 from streams.redaction.redacting import EventRedaction
@@ -42,9 +43,9 @@ class Tenants:
         self._settings = settings
         self._budget = budget or Budget()
         self._policies = load_policies(settings.policy_file)
-        self._detectors: dict[tuple[str, str], Detector] = {}
+        self._detectors: dict[tuple[str, str | None], Detector] = {}
         for policy in (TenantPolicy(), *self._policies.tenants.values()):
-            self._shared_detector(policy)  # now, since a model takes seconds to load
+            self._detector(policy)  # now, since a model takes seconds to load
         self._cache = DigestCache(max_bytes=settings.cache_bytes)
         self._tenants: OrderedDict[str, Tenant] = OrderedDict()
 
@@ -76,21 +77,35 @@ class Tenants:
         """A fresh redaction of one event of that tenant."""
         return EventRedaction(self.get(tenant_id).redactor)
 
-    def _shared_detector(self, policy: TenantPolicy) -> Detector:
-        """The detector of a tier and a language, one for all tenants. ConfigError if impossible."""
+    def _languages(self, policy: TenantPolicy) -> tuple[str, ...]:
+        """The languages that are listed for a tenant, or else for the deployment."""
+        given = policy.languages or ((policy.language,) if policy.language else ())
+        return given or self._settings.languages or (self._settings.language,)
+
+    def _detector(self, policy: TenantPolicy) -> Detector:
+        """The detector of a tier and its languages, whose parts all tenants share. ConfigError if
+        impossible."""
         tier = policy.tier or self._settings.tier
-        language = policy.language or self._settings.language
-        if (tier, language) not in self._detectors:
-            self._detectors[tier, language] = build_detector(
-                tier, language=language, budget=self._budget, model=self._settings.model
+        detectors = {each: self._shared(tier, each) for each in self._languages(policy)}
+        others = policy.other_languages or self._settings.other_languages
+        if tier == "regex" and others != "quarantine":
+            return next(iter(detectors.values()))  # it knows no names and reads every language
+        return ByLanguage(detectors, others)
+
+    def _shared(self, tier: str, language: str) -> Detector:
+        key = tier, language if tier == "accurate" else None
+        if key not in self._detectors:
+            model = self._settings.model if language == self._settings.language else None
+            self._detectors[key] = build_detector(
+                tier, language=language, budget=self._budget, model=model
             )
-        return self._detectors[tier, language]
+        return self._detectors[key]
 
     def _derive(self, tenant_id: str) -> Tenant:
         policy = self._policies.of(tenant_id)
         if policy is None:
             raise QuarantineError(Reason.POLICY_MISSING)
-        detector = self._shared_detector(policy)
+        detector = self._detector(policy)
         if policy.deny or policy.patterns:
             detector = TenantDetector(detector, policy)
 
@@ -103,7 +118,7 @@ class Tenants:
                 tenant_key=key("placeholder"),
                 cache=self._cache,
                 policy_version=POLICY_VERSION,
-                language=policy.language or self._settings.language,
+                language="+".join(self._languages(policy)),
             ),
             policy_version=f"{POLICY_VERSION};{detector.version}",
             lineage_key=key("lineage"),

@@ -50,7 +50,7 @@ COMMANDS = {
 REASONS = {
     "undecodable", "unknown_schema", "wrong_type", "not_finite", "oversized", "unknown_tenant",
     "unexpected_event", "blob_missing", "detector_unavailable",
-    "detector_timeout", "policy_missing", "store_refused", "bug",
+    "detector_timeout", "policy_missing", "unsupported_language", "store_refused", "bug",
 }  # fmt: skip
 _TOPIC = re.compile(r"[a-z]+\.[a-z]+\.v[0-9]+\Z")
 

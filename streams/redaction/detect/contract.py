@@ -56,6 +56,10 @@ class DetectorTimeout(DetectorUnavailable):
     """The detector looked for too long. The caller must not let the text pass."""
 
 
+class UnsupportedLanguage(DetectorUnavailable):
+    """No detector reads the text's language. The caller must not let the text pass."""
+
+
 class Detector(Protocol):
     """Finds private data. Implementations keep no state that depends on what they saw."""
 

