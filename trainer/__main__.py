@@ -21,7 +21,8 @@ def main() -> int:
     try:
         settings = load_settings()
         python = settings.trainer.python or settings.worker.python
-        require_torch(python, settings.data_dir.absolute() / "trainer" / "site", "trainer")
+        site = settings.data_dir.absolute() / "trainer" / "site"
+        require_torch(python, site, "trainer", settings.trainer.num_processes)
         from trainer.service import serve  # needs torch, which was just found
 
         configure_logging(topics.TRAINER, settings.log_level)

@@ -5,7 +5,6 @@ save nothing (ADR 0019), so there is no baseline that moves.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from schemas.atdp.weights import ManifestKind, WeightsManifest
@@ -13,11 +12,9 @@ from schemas.bus.api import Bus
 from schemas.errors import ConfigError
 from schemas.store import BlobStore
 from schemas.weights.adapters import fetch_adapter
-from schemas.weights.dtypes import unsigned
 from schemas.weights.publish import Training
-from schemas.weights.tensors import Tensor, Tensors
-from trainer.lora import LoraPolicy, is_untouched
-from trainer.policy import Policy
+from schemas.weights.tensors import Tensors, layout_of
+from trainer.lora import Lora, is_untouched
 from trainer.publish import Versions, root_of_all
 
 
@@ -34,14 +31,15 @@ class AdapterVersions(Versions):
         key: bytes | None = None,
         *,
         base: Tensors,
-        learner: LoraPolicy,
+        lora: Lora,
+        untouched: Tensors,
     ) -> None:
-        """`base` are the weights below the adapter of `learner`, as published.
+        """`base` are the weights below the adapter, `untouched` is the adapter at the start.
 
         ConfigError where the policy has weights, but not these.
         """
         super().__init__(bus, blobs, policy, ring, now, key)
-        self._learner = learner
+        self._lora, self._untouched = lora, untouched
         root, history = root_of_all(base), self._publisher.history
         own = [v for v, m in history.versions.items()
                if m.kind is not ManifestKind.ADAPTER and m.root == root]  # fmt: skip
@@ -64,11 +62,11 @@ class AdapterVersions(Versions):
         """That of the adapter on its weights; of one that changes nothing that of the weights."""
         if is_untouched(tensors):
             return self._base_root
-        return self._learner.adapter_of(tensors).root(self._base_root)
+        return self._lora.adapter_of(tensors).root(self._base_root)
 
-    def begin(self, policy: Policy) -> tuple[int, str] | None:  # noqa: ARG002 - it is loaded
+    def begin(self) -> tuple[int, str, Tensors] | None:
         """An adapter that changes nothing yet is the weights themselves."""
-        return self._base, self._base_root
+        return self._base, self._base_root, self._untouched
 
     def recent(self, version: int, number: int) -> list[int]:
         """The last adapters up to a version, the oldest first."""
@@ -80,10 +78,10 @@ class AdapterVersions(Versions):
         """The adapter of a version. ConfigError for one that the trainer cannot go on from."""
         manifest = self._publisher.history.versions[version]
         if manifest.root == self._base_root:
-            return self._untouched()
+            return self._untouched
         if manifest.kind is ManifestKind.ADAPTER and manifest.from_root == self._base_root:
             tensors = fetch_adapter(self._blobs, manifest).tensors()
-            if {n: t.spec for n, t in tensors.items()} == dict(self._learner.layout):
+            if layout_of(tensors) == layout_of(self._untouched):
                 return tensors
         raise ConfigError(
             f"Version {version} is no adapter of the kind that is trained here, on the same "
@@ -100,20 +98,7 @@ class AdapterVersions(Versions):
     def _put_out(
         self, tensors: Tensors, training: Training, on_committed: Callable[[WeightsManifest], None]
     ) -> WeightsManifest:
-        adapter = self._learner.adapter_of(tensors)
+        adapter = self._lora.adapter_of(tensors)
         manifest = self._publisher.publish_adapter(adapter, self._base, training)
         on_committed(manifest)
         return manifest
-
-    def _untouched(self) -> Tensors:
-        """A here is as it is now: with B at zero it changes nothing."""
-        return {
-            name: tensor if "lora_A" in name else _zeros(tensor)
-            for name, tensor in self._learner.tensors().items()
-        }
-
-
-def _zeros(tensor: Tensor) -> Tensor:
-    bits = tensor.bits.astype(unsigned(tensor.spec.dtype), copy=True)
-    bits[:] = 0
-    return replace(tensor, bits=bits)

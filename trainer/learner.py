@@ -20,6 +20,7 @@ from trainer.advantage import Baselines
 from trainer.agreement import Agreement
 from trainer.credit import SHOWN, Credit, Rules, give_credit
 from trainer.examples import UNKNOWN_VERSION, Example
+from trainer.group import Group, put_into, split_state, whole, whole_state
 from trainer.ledger import Ledger
 from trainer.objective import Options, Stats, summary, summed, supervised, weights_of
 from trainer.own import objective_of
@@ -44,6 +45,16 @@ class _Loss:
     entropy: float = 0.0
     stats: Stats | None = None
 
+    def over(self, group: Group) -> "_Loss":
+        """Summed over the processes that each computed a part."""
+        if group.size == 1:
+            return self
+        own = {name: float(value) for name, value in (self.stats or {}).items()}
+        found = group.summed({**own, "": self.value, " ": self.entropy})
+        value, entropy = found.pop(""), found.pop(" ")
+        stats = {name: torch.tensor(number).double() for name, number in found.items()}
+        return _Loss(value, entropy, stats)
+
 
 class Learner:
     """The policy, its optimizer and all that a step remembers. Not for several threads."""
@@ -55,10 +66,13 @@ class Learner:
         bounds: Bounds,
         anchor: Policy | None,
         reference: Callable[[], Policy] | None = None,
+        group: Group | None = None,
     ) -> None:
         """`anchor` is what the penalty pulls to; None where there is no penalty. `reference` finds
-        what preferences are compared with, by default the anchor."""
+        what preferences are compared with, by default the anchor. `group` are the processes that
+        learn together, each with a learner that is told the same."""
         self.policy, self._own, self._anchor = policy, own, anchor
+        self._group = group or Group()
         self.ledger = Ledger()
         self.baselines = Baselines(binary=own.binary_rewards, memory=own.baseline_memory)
         self.sentinels = Sentinels(bounds)
@@ -66,7 +80,11 @@ class Learner:
             policy, own.num_kept_versions, own.agreement_sequences, own.temperature
         )
         self._preferences = Preferences(
-            policy, reference or self._found_anchor, own.dpo_beta, own.micro_batch_tokens
+            policy,
+            reference or self._found_anchor,
+            own.dpo_beta,
+            own.micro_batch_tokens,
+            self._group,
         )
         options = Options(kl=own.kl if anchor is not None else 0.0)
         self._objective = objective_of(own.objective, options, own.code)
@@ -94,8 +112,8 @@ class Learner:
         """All that the next step depends on, as plain values and tensors: for a checkpoint."""
         parameters = self.policy.parameters()
         return {
-            "parameters": {name: p.detach().cpu() for name, p in parameters.items()},
-            "optimizer": self.optimizer.state_dict(),
+            "parameters": {name: whole(p.detach()).cpu() for name, p in parameters.items()},
+            "optimizer": whole_state(self.optimizer.state_dict()),
             "baselines": self.baselines.state(),
             "sentinels": dict(self.sentinels.state()),
             "ledger": self.ledger.state(),
@@ -112,9 +130,10 @@ class Learner:
             )
         with torch.no_grad():
             for name, parameter in parameters.items():
-                parameter.copy_(saved[name])
+                put_into(parameter, saved[name])
         self.fresh_optimizer()
-        self.optimizer.load_state_dict(state["optimizer"])
+        kept = split_state(state["optimizer"], [*parameters.values()])
+        self.optimizer.load_state_dict(kept)
         self.baselines.restore(state["baselines"])
         self.sentinels.restore(state["sentinels"])
         self.ledger.restore(state["ledger"])
@@ -134,7 +153,7 @@ class Learner:
         k3 = self.agreement.k3(credit.examples)
         before = self._probed(batch)
         figures = self._figures(batch, loss, norm, k3)
-        alarm = self.sentinels.look(figures)
+        alarm: Alarm | None = self._group.told(self.sentinels.look(figures))
         if alarm is None:
             self._update(batch)
             alarm = self.sentinels.look_after(_largest_change(before, self._probed(batch)), 1)
@@ -155,13 +174,16 @@ class Learner:
         """The gradient of the whole batch, summed over its parts."""
         self.optimizer.zero_grad(set_to_none=True)
         total, stats = _Loss(), []
-        for part in in_parts(batch.examples, self._own.micro_batch_tokens):
+        parts = [*in_parts(batch.examples, self._own.micro_batch_tokens)]
+        for part, factor in self._group.share(parts):
             examples = [batch.examples[index] for index in part]
             found = self.policy.figures(examples, self._own.temperature)
             tokens = batch.tokens(part, self.policy.device)
             prox = self._prox(batch, part, examples, found.logp)
             loss, told = self._loss(found.logp, prox, tokens)
-            loss.backward()
+            (loss * factor).backward()
+            if factor == 0:
+                continue  # another process counts it
             total.value += float(loss.detach())
             total.entropy += float((found.entropy * (tokens["mask"] != 0)).sum())
             stats.append(told)
@@ -170,7 +192,7 @@ class Learner:
         total.value += pairs.value
         total.entropy += pairs.entropy
         total.stats = summed([*stats, pairs.stats()])
-        return total
+        return total.over(self._group)
 
     def _loss(
         self, logp: torch.Tensor, prox: torch.Tensor, tokens: Mapping[str, torch.Tensor]
@@ -200,7 +222,7 @@ class Learner:
 
     def _gradient_norm(self) -> float:
         gradients = [p.grad for p in self.policy.parameters().values() if p.grad is not None]
-        return float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
+        return float(whole(torch.nn.utils.get_total_norm(gradients))) if gradients else 0.0
 
     def _probed(self, batch: "_Batch") -> torch.Tensor:
         """Log-probabilities of a few tokens, to see whether an update moved anything."""

@@ -21,6 +21,7 @@ from trainer.examples import Example
 from trainer.intake import Intake
 from trainer.learner import Learner, Step
 from trainer.publish import Promise, Versions
+from trainer.together import SharedCheckpoints, SharedIntake, SharedVersions
 
 _log = structlog.get_logger("trainer")
 
@@ -45,8 +46,8 @@ class Loop:
         self,
         own: TrainerSettings,
         learner: Learner,
-        checkpoints: Checkpoints,
-        versions: Versions,
+        checkpoints: Checkpoints | SharedCheckpoints,
+        versions: Versions | SharedVersions,
         board: Board,
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
@@ -77,14 +78,15 @@ class Loop:
 
     def _begin_anew(self) -> None:
         policy = self._learner.policy
-        found = self._versions.begin(policy)
+        found = self._versions.begin()
         if found is None:
             self._publish(None, {})
             return
-        self._version, self._root = found
+        self._version, self._root, tensors = found
+        policy.load_tensors(tensors)
         self._learner.agreement.keep(self._version, policy.tensors())
 
-    def turn(self, intake: Intake, timeout_seconds: float) -> Step | None:
+    def turn(self, intake: Intake | SharedIntake, timeout_seconds: float) -> Step | None:
         """Take what came; a step when there is enough for one."""
         self._fork_if_rolled_back()
         taken = intake.poll(timeout_seconds)

@@ -44,6 +44,10 @@ class Lora:
         }  # fmt: skip
         return json.dumps(said, sort_keys=True).encode()
 
+    def adapter_of(self, tensors: Tensors) -> Adapter:
+        """Both files of an adapter with these tensors."""
+        return Adapter(shard(dict(tensors)), self.config)
+
 
 class LoraLinear(torch.nn.Module):  # type: ignore[misc]
     """A linear layer that stands still, with two matrices beside it that learn."""
@@ -74,17 +78,12 @@ class LoraPolicy(Policy):
         super().__init__(model, layout, device)
         self.lora = lora
 
-    def copy(self) -> "LoraPolicy":
-        """The same weights in memory of their own."""
+    def _copied(self) -> "LoraPolicy":
         return LoraPolicy(copy.deepcopy(self.model), self.layout, self.device, self.lora)
 
     def parameters(self) -> dict[str, torch.Tensor]:
         """The matrices, by the names of the model."""
         return {n: p for n, p in self.model.named_parameters() if p.requires_grad}
-
-    def adapter_of(self, tensors: Tensors) -> Adapter:
-        """Both files of an adapter with these tensors."""
-        return Adapter(shard(dict(tensors)), self.lora.config)
 
     def _state(self) -> Mapping[str, torch.Tensor]:
         return {_PREFIX + n: t for n, t in self.model.state_dict().items() if _is_part(n)}

@@ -1,7 +1,7 @@
 """The policy that learns: a causal language model, and its weights as the engine serves them."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from schemas.weights.checkpoints import read_folder
 from schemas.weights.dtypes import Dtype, unsigned
 from schemas.weights.tensors import Layout, Tensor, Tensors, layout_of
 from trainer.examples import Example
+from trainer.group import Group, put_into, whole
 
 _DTYPES = {Dtype.BF16: torch.bfloat16, Dtype.F16: torch.float16, Dtype.F32: torch.float32}
 #: Signed integers as wide: numpy knows no bf16, so bits go by them.
@@ -37,6 +38,7 @@ class Policy:
         self.model = model.to(device).eval()  # no dropout: log-probabilities are compared
         self.layout = layout
         self.device = device
+        self._again: Callable[[], Policy] | None = None
 
     @classmethod
     def load(cls, folder: Path, device: torch.device) -> "Policy":
@@ -103,7 +105,7 @@ class Policy:
         """The weights as they are published: rounded to the number formats of the layout."""
         state = self._state()
         return {
-            name: Tensor(spec, _bits_of(state[name], spec.dtype))
+            name: Tensor(spec, _bits_of(whole(state[name]), spec.dtype))
             for name, spec in self.layout.items()
         }
 
@@ -112,10 +114,21 @@ class Policy:
         state = self._state()
         with torch.no_grad():
             for name, spec in self.layout.items():
-                state[name].copy_(_values_of(tensors[name]).reshape(spec.shape))
+                put_into(state[name], _values_of(tensors[name]).reshape(spec.shape))
 
     def copy(self) -> "Policy":
-        """The same weights in memory of their own."""
+        """A second one in memory of its own, with the same weights; where they are split among
+        processes, with those of the start."""
+        return self._copied() if self._again is None else self._again()
+
+    def split(self, group: Group, again: "Callable[[], Policy]") -> "Policy":
+        """Split the weights among the processes of a group; `again` makes the policy anew."""
+        if group.size > 1:
+            group.split(self.model)
+            self._again = lambda: again().split(group, again)
+        return self
+
+    def _copied(self) -> "Policy":
         return Policy(copy.deepcopy(self.model), self.layout, self.device)
 
     def _state(self) -> Mapping[str, torch.Tensor]:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from trainer.examples import Example
+from trainer.group import Group
 from trainer.objective import Stats, Tokens
 from trainer.policy import Policy, in_parts
 
@@ -67,10 +68,15 @@ class Preferences:
     """Gradients of pairs. The reference is looked for when the first pair comes."""
 
     def __init__(
-        self, policy: Policy, reference: Callable[[], Policy], beta: float, max_tokens: int
+        self,
+        policy: Policy,
+        reference: Callable[[], Policy],
+        beta: float,
+        max_tokens: int,
+        group: Group | None = None,
     ) -> None:
         self._policy, self._find, self._beta = policy, reference, beta
-        self._max_tokens = max_tokens
+        self._max_tokens, self._group = max_tokens, group or Group()
         self._reference: Policy | None = None
 
     def add_gradient(self, pairs: Sequence[Pair], weight: float) -> Sums:
@@ -80,11 +86,12 @@ class Preferences:
             return sums
         if self._reference is None:
             self._reference = self._find()
-        for part in in_parts([pair.longer for pair in pairs], max(self._max_tokens // 2, 1)):
-            self._add(sums, [pairs[index] for index in part], weight)
+        parts = [*in_parts([pair.longer for pair in pairs], max(self._max_tokens // 2, 1))]
+        for part, factor in self._group.share(parts):
+            self._add(sums, [pairs[index] for index in part], weight, factor)
         return sums
 
-    def _add(self, sums: Sums, pairs: Sequence[Pair], weight: float) -> None:
+    def _add(self, sums: Sums, pairs: Sequence[Pair], weight: float, factor: float) -> None:
         examples = [p.better for p in pairs] + [p.worse for p in pairs]
         found = self._policy.figures(examples, 1.0)
         assert self._reference is not None
@@ -97,7 +104,9 @@ class Preferences:
             answers[:number], answers[number:], anchors[:number], anchors[number:],
             weights, self._beta,
         )  # fmt: skip
-        loss.backward()
+        (loss * factor).backward()
+        if factor == 0:
+            return  # another process counts it
         sums.value += float(loss.detach())
         sums.entropy += float(found.entropy.sum())
         sums.num_tokens += found.logp.numel()

@@ -23,7 +23,6 @@ from schemas.weights.publish import Publisher, Training
 from schemas.weights.shadow import Shadow
 from schemas.weights.tensors import Tensors, digests_of, layout_of, root_of
 from schemas.weights.versions import restore
-from trainer.policy import Policy
 
 _DELIVERY_SECONDS = 30.0
 
@@ -80,16 +79,14 @@ class Versions:
         """The root that a manifest of these tensors will have."""
         return root_of_all(tensors)
 
-    def begin(self, policy: Policy) -> tuple[int, str] | None:
-        """Load the newest version into a policy that has learned nothing; its number and root.
-
-        None where there is none: the policy's own weights are then to be published.
+    def begin(self) -> tuple[int, str, Tensors] | None:
+        """What a policy that has learned nothing goes on from: the newest version, its root, and
+        what is in it. None where there is none: the policy's own weights are to be published.
         """
         newest = self._publisher.history.newest_weights
         if newest is None:
             return None
-        policy.load_tensors(self.fork_from(newest.version))
-        return newest.version, newest.root
+        return newest.version, newest.root, self.fork_from(newest.version)
 
     def tensors_of(self, version: int) -> Tensors:
         """What is in a committed version, proved."""

@@ -29,8 +29,11 @@ def has_torch() -> bool:
     return find_spec("torch") is not None and find_spec("transformers") is not None
 
 
-def command(python: Path, folder: Path, module: str, arguments: list[str]) -> list[str]:
-    """The command line that runs one of our modules with another interpreter.
+def command(
+    python: Path, folder: Path, module: str, arguments: list[str], num_processes: int = 1
+) -> list[str]:
+    """The command line that runs one of our modules with another interpreter, in one process or by
+    `torchrun` in several.
 
     `folder` gets the links. Use it with `environment`.
     """
@@ -45,7 +48,16 @@ def command(python: Path, folder: Path, module: str, arguments: list[str]) -> li
             link.symlink_to(target)
     ours = os.pathsep.join(site.getsitepackages())
     script = _RUN.format(separator=os.pathsep)
-    return [str(python), "-c", script, module, ours, *arguments]
+    alone = [str(python), "-c", script, module, ours, *arguments]
+    return alone if num_processes == 1 else [*_torchrun(python, num_processes), *alone]
+
+
+def _torchrun(python: Path, num_processes: int) -> list[str]:
+    """It ends all processes where one fails; whoever supervises us starts them again."""
+    return [
+        str(python), "-m", "torch.distributed.run", "--standalone", "--no-python",
+        f"--nproc-per-node={num_processes}",
+    ]  # fmt: skip
 
 
 def environment(base: Mapping[str, str], folder: Path) -> dict[str, str]:
@@ -64,13 +76,17 @@ def environment(base: Mapping[str, str], folder: Path) -> dict[str, str]:
     }
 
 
-def require_torch(python: Path | None, folder: Path, module: str) -> None:
+def require_torch(python: Path | None, folder: Path, module: str, num_processes: int = 1) -> None:
     """Return where torch is here; else become `python` running the same module, and not return.
+    With several processes become `torchrun`, unless it started this one.
 
     ConfigError where neither has it.
     """
+    is_started = num_processes == 1 or "TORCHELASTIC_RUN_ID" in os.environ
     if has_torch():
-        return
+        if is_started:
+            return
+        python = Path(sys.executable)
     if python is None or not python.is_file():
         raise ConfigError(
             "There is no torch here. Set HEADRACE_TRAINER__PYTHON to the python of an environment "
@@ -79,5 +95,5 @@ def require_torch(python: Path | None, folder: Path, module: str) -> None:
         )
     if MARKER in os.environ:
         raise ConfigError(f"{python} has no torch or no transformers. Install both there.")
-    made = command(python.absolute(), folder, module, sys.argv[1:])
+    made = command(python.absolute(), folder, module, sys.argv[1:], num_processes)
     os.execve(made[0], made, {**environment(os.environ, folder), MARKER: "1"})  # noqa: S606

@@ -58,7 +58,13 @@ class Life:
         self.learner = Learner(self.policy, own, Bounds(), self.policy.copy())
         self.blobs = BlobStore((folder / "blobs").as_uri())
         self.versions = AdapterVersions(
-            bus, self.blobs, POLICY, "default", base=at_base, learner=self.policy
+            bus,
+            self.blobs,
+            POLICY,
+            "default",
+            base=at_base,
+            lora=LORA,
+            untouched=self.policy.tensors(),
         )
         checkpoints = Checkpoints(folder / "checkpoints")
         if death is not None:
@@ -198,7 +204,7 @@ def test_peft_reads_the_files_and_computes_the_same(tmp_path: Path, model: Path)
             parameter.copy_(parameter.to(torch.bfloat16))
             if "lora_B" in name:
                 parameter.fill_(0.125)
-    adapted.adapter_of(adapted.tensors()).write(tmp_path / "adapter")
+    LORA.adapter_of(adapted.tensors()).write(tmp_path / "adapter")
     plain = load(model)
     plain.model = peft.PeftModel.from_pretrained(plain.model, tmp_path / "adapter").eval()
     examples = some_examples(load(model), 4)
