@@ -1,14 +1,18 @@
 """Where the figures of each step go beside metrics: one small port, and what implements it."""
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+import structlog
 
 from schemas.errors import ConfigError
 from schemas.settings import TrainerSettings
 
+_log = structlog.get_logger("trainer")
 _MAX_BYTES = 50 * 1024**2
 
 
@@ -66,6 +70,58 @@ class TensorBoard:
         self._writer.close()
 
 
+class MlflowBoard:
+    """A run of MLflow's experiment `headrace`, a metric for each figure.
+
+    A restart goes on with the run.
+    """
+
+    def __init__(self, address: str, policy: str, folder: Path) -> None:
+        """ConfigError where the package is not installed, or the server refuses."""
+        try:
+            self._mlflow: Any = import_module("mlflow")
+        except ImportError:
+            raise ConfigError(
+                "trainer.mlflow is set, but there is no package mlflow. Install "
+                "`headrace[mlflow]`, or unset it."
+            ) from None
+        self._policy, self._file = policy, folder / "mlflow-run"
+        try:
+            self._client = self._mlflow.MlflowClient(tracking_uri=address)
+            self._run = self._run_id()
+        except (self._mlflow.MlflowException, OSError) as error:
+            raise ConfigError(
+                f"trainer.mlflow is set, but MLflow does not answer there "
+                f"({type(error).__name__}). "
+                "Set it to the address of its tracking server, or unset it."
+            ) from None
+
+    def show(self, step: int, figures: Mapping[str, float]) -> None:
+        """Log them together. A server that is away costs the points of this step, and a warning."""
+        now_ms = int(time.time() * 1000)
+        metric = self._mlflow.entities.Metric
+        points = [metric(name, value, now_ms, step) for name, value in figures.items()]
+        try:
+            self._client.log_batch(self._run, metrics=points)
+        except (self._mlflow.MlflowException, OSError) as error:
+            _log.warning(
+                "figures_not_shown", step=step, board="mlflow", reason=type(error).__name__
+            )
+
+    def close(self) -> None:
+        """The run stays open: a restart goes on with it."""
+
+    def _run_id(self) -> str:
+        if self._file.is_file():
+            return self._file.read_text()
+        found = self._client.get_experiment_by_name("headrace")
+        experiment = found.experiment_id if found else self._client.create_experiment("headrace")
+        run: str = self._client.create_run(experiment, run_name=self._policy).info.run_id
+        self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._file.write_text(run)
+        return run
+
+
 class Boards:
     """Several at once."""
 
@@ -84,6 +140,8 @@ class Boards:
 
 
 def board_of(own: TrainerSettings, folder: Path) -> Board:
-    """The lines, and TensorBoard's files where the setting asks for them."""
-    others = [TensorBoard(folder / "tensorboard")] if own.tensorboard else []
+    """The lines, and TensorBoard's files and an MLflow run where the settings ask for them."""
+    others: list[Board] = [TensorBoard(folder / "tensorboard")] if own.tensorboard else []
+    if own.mlflow is not None:
+        others.append(MlflowBoard(own.mlflow, own.policy, folder))
     return Boards([*others, LinesBoard(folder / "steps.jsonl")])
