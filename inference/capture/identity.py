@@ -1,5 +1,6 @@
 """Under which ids a call is kept, from what its client says about itself."""
 
+import functools
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -92,7 +93,7 @@ def _trajectory(
     if session is None:
         return None, TrajectorySource.NONE, parsed
     if not ids.is_safe_id(session):
-        key = secrets.tenant_key(root, tenant_id, "fingerprint")
+        key = _fingerprint_key(root, tenant_id)
         session = ids.keyed_digest(key, "session", session)
     return session, TrajectorySource.SESSION, None
 
@@ -117,9 +118,14 @@ def _session_in_body(parsed: Any) -> str | None:
     return session if isinstance(session, str) and session else None
 
 
+@functools.lru_cache(maxsize=1_024)
+def _fingerprint_key(root: bytes, tenant_id: str) -> bytes:
+    return secrets.tenant_key(root, tenant_id, "fingerprint")
+
+
 def _fingerprint(tenant_id: str, root: bytes, parsed: Any, body: bytes) -> str:
     """Keyed digest of the messages up to the first of the user, else of the whole body."""
-    key = secrets.tenant_key(root, tenant_id, "fingerprint")
+    key = _fingerprint_key(root, tenant_id)
     opening = _opening(parsed)
     try:
         text = orjson.dumps(opening, option=orjson.OPT_SORT_KEYS) if opening else b""

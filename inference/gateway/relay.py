@@ -22,6 +22,7 @@ from inference.capture.recorder import Capture
 from inference.dialects.errors import error_body
 from inference.dialects.tokens import View, view_of, view_of_error
 from inference.spool import SpoolWriteError
+from inference.upstreams.connections import Answer
 from inference.upstreams.endings import COMPLETE, LEFT, STOPPED, Ending, ending_of
 from inference.upstreams.http import Upstream
 from inference.upstreams.sending import Sending
@@ -138,13 +139,11 @@ class Relay:
             if self._drain_until is None:
                 await self._release(b"", is_last=True)
 
-    async def _open(self) -> aiohttp.ClientResponse:
+    async def _open(self) -> Answer:
         """Send the request."""
         return await self._sending.open(self._request.method, list(self._request.headers.items()))
 
-    async def _begin_answer(
-        self, answer: aiohttp.ClientResponse, pairs: headers.Pairs, proof: Proof
-    ) -> None:
+    async def _begin_answer(self, answer: Answer, pairs: headers.Pairs, proof: Proof) -> None:
         added = [(_STEP, self._identity.step_id)]
         if self._identity.trajectory_source is not TrajectorySource.NONE:
             added.append((_TRAJECTORY, self._identity.trajectory_id or ""))

@@ -6,6 +6,7 @@ import aiohttp
 
 from inference.routing.router import NoWorkerError
 from inference.spool import SpoolWriteError
+from inference.upstreams.connections import UnreachableError
 from inference.upstreams.sending import NoUpstreamError
 from schemas.atdp.types import Outcome
 
@@ -70,6 +71,6 @@ def ending_of(error: BaseException) -> Ending:
         return _CONNECT_SLOW
     if isinstance(error, TimeoutError):
         return _STALL
-    if isinstance(error, aiohttp.ClientConnectorError):
+    if isinstance(error, UnreachableError):
         return _CONNECT
     return _BROKEN

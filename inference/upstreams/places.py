@@ -42,11 +42,6 @@ class Place:
         """Whether a pattern names this model."""
         return any(fnmatch.fnmatchcase(model, pattern) for pattern in self.models)
 
-    def target(self, path: str, query: str) -> URL:
-        """The URL of a path; nothing of it re-encoded."""
-        query = f"?{query}" if query else ""
-        return URL(f"{self.base}{path}{query}", encoded=True)
-
     def headers(self, pairs: headers.Pairs) -> headers.Pairs:
         """The client's headers as this upstream gets them."""
         return headers.for_upstream(pairs, self.api_key, passes_credential=self.passes_credential)

@@ -17,12 +17,13 @@ from inference.dialects.refusal import RefusedError
 from inference.dialects.tokens import Asked, ask
 from inference.routing.router import HOLD_SECONDS, Router
 from inference.routing.table import Worker
-from inference.upstreams.http import StaleConnectionError, Upstream
+from inference.upstreams.connections import Answer, StaleConnectionError, UnreachableError
+from inference.upstreams.http import Upstream
 from inference.upstreams.places import Place, base_of
 
 #: Nothing came back: the connection was refused, or broke before an answer began.
 _UNANSWERED = (
-    aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ServerDisconnectedError,
+    UnreachableError, aiohttp.ConnectionTimeoutError, aiohttp.ServerDisconnectedError,
     aiohttp.ClientOSError,
 )  # fmt: skip
 _CANNOT_SERVE = 503
@@ -91,19 +92,19 @@ class Sending:
         self.path = path
         self.num_attempts = 0
         self._upstream, self._router = upstream, router
-        self._query, self._call = query, call
+        self._target, self._call = f"{path}?{query}" if query else path, call
         self._ways = ways
         #: The one that answered, or that was tried last.
         self.way = ways[0]
 
-    async def open(self, method: str, pairs: headers.Pairs) -> aiohttp.ClientResponse:
+    async def open(self, method: str, pairs: headers.Pairs) -> Answer:
         """The beginning of the answer. NoWorkerError where calls go to a ring and none answers,
         NoUpstreamError where all upstreams were silent of late."""
         if self._router is None:
             return await self._from_upstreams(method, pairs)
         return await self._from_ring(self._router, method, pairs)
 
-    async def _from_upstreams(self, method: str, pairs: headers.Pairs) -> aiohttp.ClientResponse:
+    async def _from_upstreams(self, method: str, pairs: headers.Pairs) -> Answer:
         """Each upstream once, as long as the budget lasts."""
         breakers = self._upstream.breakers
         self._upstream.budget.call()
@@ -157,9 +158,7 @@ class Sending:
                 continue
             yield way
 
-    async def _from_ring(
-        self, router: Router, method: str, pairs: headers.Pairs
-    ) -> aiohttp.ClientResponse:
+    async def _from_ring(self, router: Router, method: str, pairs: headers.Pairs) -> Answer:
         """Each worker once, also one that becomes able to answer while others fail."""
         [way] = self._ways
         tried: set[str] = set()
@@ -178,7 +177,7 @@ class Sending:
                 answer.release()  # its engine may not serve now, and says so; another one's may
                 router.failed(worker)
 
-    async def _send(self, way: Way, method: str, pairs: headers.Pairs) -> aiohttp.ClientResponse:
+    async def _send(self, way: Way, method: str, pairs: headers.Pairs) -> Answer:
         """What it answers. A field that it refuses is left out, once for all calls."""
         refuses = self._upstream.refuse_usage
         if way.asked is not None and way.asked.hides_usage and way.place.base in refuses:
@@ -194,14 +193,14 @@ class Sending:
             refuses.add(way.place.base)
         return answer
 
-    async def _try(self, way: Way, method: str, pairs: headers.Pairs) -> aiohttp.ClientResponse:
+    async def _try(self, way: Way, method: str, pairs: headers.Pairs) -> Answer:
         """A kept-alive connection that turns out dead is tried once again."""
         self.way = way
-        target = way.place.target(self.path, self._query)
         sent = way.place.headers(pairs if way.asked is None else headers.unencoded(pairs))
+        call = (method, way.place.base, self._target, sent, way.body())
         self.num_attempts += 1
         try:
-            return await self._upstream.send(method, target, sent, way.body())
+            return await self._upstream.send(*call)
         except StaleConnectionError:
             self.num_attempts += 1
-            return await self._upstream.send_fresh(method, target, sent, way.body())
+            return await self._upstream.send(*call, fresh=True)

@@ -52,7 +52,7 @@ async def sending(*scripts: Script | None) -> AsyncIterator[tuple[Sending, Route
         router.follower.routes = Routes(stable=tuple(tiers))
         upstream = Upstream(GatewaySettings(ring="default"))
         try:
-            way = Way(upstream.places.default, b"")
+            way = Way(upstream.places.default, "/v1/models", b"")
             yield Sending(upstream, router, "/v1/models", "", b"call", [way]), router
         finally:
             await upstream.close()
