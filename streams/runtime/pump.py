@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 MAX_RETRY_SECONDS = 30.0
 #: Keys and values that wait for the lane, and those of one batch, beyond which no more is taken.
-MAX_BYTES = 64 * 1024**2
+MAX_BYTES = 32 * 1024**2
 #: How long a rebalance waits for the batch under way.
 MAX_REVOKE_SECONDS = 30.0
 

@@ -48,7 +48,7 @@ SINGLE_TOPICS = (
     *(topics.dead_letter_topic(name) for name in topics.DEAD_LETTERED),
 )
 #: Bytes of records that one insert is made of at most; more rows go into a second one.
-MAX_INSERT_BYTES = 64 * 1024**2
+MAX_INSERT_BYTES = 16 * 1024**2
 #: How long a sink that starts waits for a store that is not there.
 STORE_WAIT_SECONDS = 120.0
 
