@@ -57,13 +57,19 @@ def as_meant(fragment: Fragment) -> Fragment:
     """The fragment as a reader takes it; the same object where nothing in it is coded."""
     for _ in range(_MAX_ROUNDS):
         text = fragment.text
-        if _MARKS.search(text) is None:
+        if not _is_coded(text):
             break
         decoded = _decoded(fragment)
         if decoded.text == text:
             break
         fragment = decoded
     return fragment if fragment.text.isascii() else _in_plain_letters(fragment)
+
+
+def _is_coded(text: str) -> bool:
+    if text.isascii():
+        return "\\" in text or "%" in text or "&" in text
+    return _MARKS.search(text) is not None
 
 
 def _in_plain_letters(fragment: Fragment) -> Fragment:

@@ -1,9 +1,11 @@
 """Made-up sessions of agents with planted private data: sentences, tool calls, tables and logs.
 
 The values come from `infra.demo.private_data`; secrets also in forms that the issuers' prefixes do
-not tell. What is still there after redaction is counted by kind.
+not tell, and as `credentials.py` has them. Some values are coded (percent, entities, base64) or are
+JSON numbers. What is still there after redaction is counted by kind.
 """
 
+import base64
 import json
 import random
 import string
@@ -11,7 +13,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
+from infra.bench.redaction.credentials import credential
 from infra.demo.leaks import LeakScanner
 from infra.demo.private_data import Kind, Planted, PrivateData
 from streams.redaction.redactor import Redactor
@@ -37,6 +41,13 @@ _LOGS: Final = (
     "2026-02-03T10:11:12Z INFO auth user={USER_HANDLE} email={EMAIL_ADDRESS} ip={IP_ADDRESS} ok=1",
     "2026-02-03T10:11:13Z WARN pay card={CREDIT_CARD} phone={PHONE_NUMBER} retries=2 took=31ms",
     "2026-02-03T10:11:14Z DEBUG env API_TOKEN={SECRET} region=eu-west-1",
+)
+_CODINGS: Final = (
+    lambda value: quote(value, safe=""),
+    lambda value: value.replace("@", "&#64;"),
+    lambda value: "".join(f"%{byte:02X}" for byte in value.encode()),
+    lambda value: base64.b64encode(f"Send it to {value}".encode()).decode(),
+    lambda value: value[:3] + "\u200b" + value[3:],
 )
 
 
@@ -72,6 +83,27 @@ class _Author:
         letters = string.ascii_letters + string.digits
         return "".join(self._rng.choices(letters, k=self._rng.choice((24, 32, 40, 64))))
 
+    def config(self) -> str:
+        """A line of a file or a command with a credential in it."""
+        line, secret = credential(self._rng)
+        self.planted.append(Planted("SECRET", secret, "user_text"))
+        return line
+
+    def coded(self) -> str:
+        """An e-mail address in another writing; what is planted is the writing."""
+        address = self._data.make("EMAIL_ADDRESS")
+        form = self._rng.choice(_CODINGS)(address)
+        self.planted.append(Planted("EMAIL_ADDRESS", form, "user_text"))
+        return form
+
+    def number(self, kind: Kind) -> int:
+        """A value that is sent as a JSON number."""
+        digits = ""
+        while not digits.isdecimal() or digits[0] == "0":
+            digits = "".join(c for c in self._data.make(kind) if c not in " ()-")
+        self.planted.append(Planted(kind, digits, "tool_result"))
+        return int(digits)
+
     def record(self) -> dict[str, Any]:
         person = self.value("PERSON")
         first, last = person.split(" ", 1)
@@ -81,6 +113,9 @@ class _Author:
             "dob": self.value("DATE_OF_BIRTH"),
             "contact": {"email": self.value("EMAIL_ADDRESS"), "phone": self.value("PHONE_NUMBER")},
             "address": {"address1": self.value("STREET_ADDRESS"), "city": "Oxmere"},
+            "paid_with": self.number("CREDIT_CARD"),
+            "callback_phone": self.number("PHONE_NUMBER"),
+            "profile_url": f"https://shop.example/u?to={self.coded()}&page=2",
             "orders": [{"id": f"ORD-{self._rng.randrange(10**6)}", "total": 12.5}],
         }
 
@@ -104,7 +139,7 @@ def session(seed: int) -> Session:
     log = "\n".join(author.filled(rng.choice(_LOGS)) for _ in range(4))
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": "You help the customers of a shop."},
-        {"role": "user", "content": author.filled(ask)},
+        {"role": "user", "content": f"{author.filled(ask)}\nMy config:\n{author.config()}\n"},
         {"role": "assistant", "content": None,
          "tool_calls": [{"id": f"call_{seed}", "type": "function", "function": call}]},
         {"role": "tool", "tool_call_id": f"call_{seed}", "content": json.dumps(author.record())},

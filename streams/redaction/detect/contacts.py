@@ -10,7 +10,8 @@ from streams.redaction.detect.labels import label_ends
 from streams.redaction.detect.places import STATES
 from streams.redaction.detect.words import THINGS
 
-_AT: Final = re.compile(r"[@＠]|%40|&#(?:64|x40);", re.IGNORECASE)
+#: Begins with a class of characters: such patterns are searched much faster.
+_AT: Final = re.compile(r"[@＠%&](?:(?<=[@＠])|(?<=%)40|(?<=&)#(?:64|[xX]40);)")
 _LOCAL: Final = re.compile(r"[0-9A-Za-z\u00c0-\u1fff_+'~.-]")
 _CJK: Final = re.compile(r"[\u2e80-\ud7ff\uf900-\ufeff]")
 _MAX_LOCAL: Final = 64

@@ -41,6 +41,9 @@ _VALUE: Final = re.compile(
     r"(?P<value>[A-Z0-9](?<![A-Za-z0-9_].)[A-Z0-9]{0,14}(?:[ /.-]?[A-Z0-9]{1,12}){0,5})"
     r"(?![A-Za-z0-9_])"
 )
+_DIGITS: Final = re.compile(r"\d+")
+#: A label, what may stand between, and letters of the value before its first digit.
+_LABEL_REACH: Final = 160
 _KEY: Final = re.compile(
     r"(?i)(?:^|[._])(?:passport(?:_?(?:no|num|number))?|(?:driver'?s?_?)?licen[sc]e_?(?:no|num|number)"
     r"|(?:national|citizen|resident|identity)_?(?:id|no|number)|id_?(?:card|number)|ssn|nino|aadhaar"
@@ -83,8 +86,9 @@ def find(text: str, context: str | None) -> Iterator[Span]:
 
 def _labelled(text: str) -> Iterator[Span]:
     lower = text.lower()
+    near = _before_digits(lower)
     for label in _LABELS:
-        if label not in lower:
+        if label not in near:
             continue
         for end in label_ends(lower, (label,)):
             match = _VALUE.match(text, end)
@@ -93,6 +97,18 @@ def _labelled(text: str) -> Iterator[Span]:
             weak = label in _WEAK_LABELS and not re.search("[:=：#は]|number|no", match["between"])
             if _is_mark(match["value"], weak=weak or not match["between"]):
                 yield Span(*match.span("value"), KIND, 0.8)
+
+
+def _before_digits(lower: str) -> str:
+    """What stands before digits no further than a label may: most texts hold few digits."""
+    pieces: list[str] = []
+    seen = 0
+    for digits in _DIGITS.finditer(lower):
+        pieces.append(lower[max(seen, digits.start() - _LABEL_REACH) : digits.start()])
+        if seen < digits.start() - _LABEL_REACH:
+            pieces.insert(-1, "\n")
+        seen = digits.start()
+    return "".join(pieces)
 
 
 def _is_mark(value: str, *, weak: bool) -> bool:

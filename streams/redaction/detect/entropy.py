@@ -16,7 +16,7 @@ _HINT: Final = re.compile(
     r"|密码|口令|\bpin\b|webhook)"
 )
 _RANDOM: Final = re.compile(
-    r"(?<![A-Za-z0-9_/+.=-])(?=[^\s]{0,80}\d)(?=[^\s]{0,80}[A-Za-z])[A-Za-z0-9]"
+    r"(?<![A-Za-z0-9_/+.=-])(?=[^\s]{0,80}[A-Za-z])[A-Za-z0-9]"
     r"[A-Za-z0-9_/+.~-]{18,127}={0,2}(?![A-Za-z0-9_/+=])"
 )
 #: Ids that providers give to calls, messages and tools; digests, versions and dates.
@@ -57,7 +57,9 @@ def _is_random(word: str) -> bool:
     counts = Counter(word)
     bits = -sum(n / len(word) * log2(n / len(word)) for n in counts.values())
     changes = sum(_kind(a) != _kind(b) for a, b in pairwise(word) if a.isalnum() and b.isalnum())
-    return bits >= _MIN_ENTROPY_BITS and changes * 5 >= len(word)
+    # Without a digit only a restless change of cases tells it from a name in a program.
+    is_restless = changes * 5 >= (len(word) if any(map(str.isdigit, word)) else 2 * len(word))
+    return bits >= _MIN_ENTROPY_BITS and is_restless
 
 
 def _kind(character: str) -> int:

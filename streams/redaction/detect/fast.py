@@ -82,10 +82,14 @@ class FastDetector:
 
     def detect(self, text: str, *, context: str | None = None) -> Sequence[Span]:
         """See `Detector.detect`. Never raises."""
-        found = list(self._regex.detect(text, context=context))
+        found = self._plain(text, context)
+        found.extend(encoded.find(text, self._plain))
+        return found
+
+    def _plain(self, text: str, context: str | None = None) -> list[Span]:
+        found = self._regex.plain(text, context)
         if len(text) > 1:
             found.extend(self._people(text))
-            found.extend(encoded.find(text, self._people))
         return found
 
     def _people(self, text: str) -> Iterator[Span]:

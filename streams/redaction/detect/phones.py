@@ -11,7 +11,6 @@ from typing import Final
 
 from streams.redaction.detect.checks import digits_of
 from streams.redaction.detect.contract import Span
-from streams.redaction.detect.labels import label_ends
 
 KIND: Final = "PHONE_NUMBER"
 
@@ -20,6 +19,7 @@ _AFTER: Final = r"(?![A-Za-z0-9_])(?![.-]\d)"
 _EXTENSION: Final = (
     r"(?:,? ?(?:x|ext(?:ension|n)?\.?:? ?|poste |int\.? |anexo |durchwahl |dw\.? ?|#)\d{1,6})?"
 )
+_START: Final = re.compile(r"[+(\d](?<!\d\d)")
 _PHONE: Final = re.compile(
     r"(?<![A-Za-z0-9_+\]])(?<!\d[.)-])(?:"
     r"(?:\+ ?|00 ?)[1-9]\d{0,2}(?:[ ./-]{0,2}\(?\d{1,5}\)?){2,7}"
@@ -44,15 +44,15 @@ _ISO_DATE: Final = re.compile(r"(?:19|20)\d\d[-. ]\d{1,2}[-. ]\d{1,2}\b")
 _ANY_DATE: Final = re.compile(
     r"(?:19|20)\d\d[-./ ]\d{1,2}[-./ ]\d{1,2}|\d{1,2}[-./ ]\d{1,2}[-./ ](?:19|20)\d\d"
 )
-_LABELS: Final = (
-    "phone", "telephone", "telefon", "tel", "mobile", "cell", "call", "fax", "whatsapp", "sms",
-    "contact", "answering at", "text me", "compact", "reach me", "reach us", "dial", "desk",
-    "office", "téléphone", "teléfono", "telefono", "móvil", "celular", "handy", "mobil", "tlf",
-    "puhelin", "тел.", "телефон", "τηλ", "điện thoại", "โทร", "电话", "手机", "号码", "联系",
-    "電話", "携帯", "연락처", "전화",
-)  # fmt: skip
+_LABEL: Final = re.compile(
+    r"(?i:(?<![a-z])(?:phone|telephone|telefon|tel|mobile|cell|call|fax|whatsapp|sms|contact"
+    r"|answering at|text me|compact|reach me|reach us|dial|desk|office|téléphone|teléfono|telefono"
+    r"|móvil|celular|handy|mobil|tlf|puhelin|тел\.|телефон|τηλ|điện thoại|โทร)"
+    r"|电话|手机|号码|联系|電話|携帯|연락처|전화)[^\d+(]{0,24}$"
+)
+_LABEL_REACH: Final = 44
 _VALUE: Final = re.compile(
-    r"[^\d+(]{0,24}(?P<value>[+(]?\d[\d ()./-]{4,18}\d(?:,? ?(?:x|ext\.? ?)\d{1,6})?)"
+    r"[+(\d](?<![\d+(].)(?:(?<=[+(])\d)?[\d ()./-]{4,18}\d(?:,? ?(?:x|ext\.? ?)\d{1,6})?"
     r"(?![A-Za-z0-9_])"
 )
 _UNITS: Final = (
@@ -61,9 +61,11 @@ _UNITS: Final = (
 )
 #: "My new number is 57123456": digits alone, behind whose number they are.
 _WHOSE: Final = re.compile(
-    r"(?i)\b(?:my|his|her|their|our|your)(?: [a-z]{3,10})? (?:number|no\.?|line|registered)"
-    r"(?: is| at|:| now| was| to){0,2} (?P<value>\d{7,12})(?![\w%])(?![.,:/-]\d)" + _UNITS
+    r"(?i)\b(?:my|his|her|their|our|your)"
+    r"(?: (?!order|account|tracking|reference|case|booking|member)[a-z]{3,10})?"
+    r" (?:number|no\.?|line|registered)(?: is| at|:| now| was| to){0,2} $"
 )
+_WHOSE_VALUE: Final = re.compile(r"\d(?<![\w.,+$€£#/:-].)\d{6,11}(?![\w%])(?![.,:/-]\d)" + _UNITS)
 #: Nine to eleven digits without a mark, on the line of a word that phones alone have.
 _DIGITS: Final = re.compile(r"\d(?<![\w.,+$€£#/:-].)\d{8,10}(?![\w%])(?![.,:/-]\d)" + _UNITS)
 _STRONG_WORD: Final = re.compile(
@@ -73,7 +75,7 @@ _STRONG_WORD: Final = re.compile(
 )
 #: The label may stand behind: `28-64-66-98 office`.
 _BEFORE: Final = re.compile(
-    r"(?<![\w.+-])(?<!\d,)(?P<value>[+(]?\d[\d ().-]{4,17}\d(?:x\d{1,6})?)(?: ?- ?| ?\(| )"
+    r"(?P<value>[+(\d](?<![\w.+-].)(?<!\d,.)[\d ().-]{5,18}\d(?:x\d{1,6})?)(?: ?- ?| ?\(| )"
     r"(?:office|fax|mobile|cell|home|work|desk|direct)\b(?! [a-z])",
     re.IGNORECASE,
 )
@@ -131,10 +133,15 @@ _PARTY_KEY: Final = re.compile(
     r"(?i)(?:^|[._])(?:to|from|recipients?|number|caller|callee|sender|contact|sms|to_?number)$"
 )
 _BARE: Final = re.compile(r"[2-9]\d{9}")
+_SPELT_MARKS: Final = (" dot ", " dash ", " hyphen ", " point ", " space ")
 _SPELT_MARK: Final = re.compile(
     r"(?<![A-Za-z0-9_.])\+?\d{1,4}(?: (?:dot|dash|hyphen|point|space) \d{2,5}){2,5}(?!\w)", re.I
 )
-_DIGIT_WORD: Final = r"(?:zero|oh|nought|one|two|three|four|five|six|seven|eight|nine)"
+_DIGIT_WORDS: Final = (
+    "zero", "oh", "nought", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
+)  # fmt: skip
+_MIN_DIGIT_WORDS: Final = 7
+_DIGIT_WORD: Final = f"(?:{'|'.join(_DIGIT_WORDS)})"
 _SPELT: Final = re.compile(
     rf"(?<!\w)(?:(?:double |triple )?{_DIGIT_WORD}(?:, |[ -])){{6,18}}"
     rf"(?:double |triple )?{_DIGIT_WORD}(?!\w)", re.IGNORECASE,
@@ -149,7 +156,7 @@ def find(text: str, context: str | None) -> Iterator[Span]:
     if context is not None and _KEY.search(context) and 6 <= len(digits_of(text)) <= 15:
         yield Span(0, len(text), KIND)
         return
-    for match in _PHONE.finditer(text):
+    for match in _matches(text):
         num_digits = len(digits_of(match.group()))
         fewest = 8 if match.group()[0] in "(+0" else 9
         if fewest <= num_digits <= 18 and not _ANY_DATE.fullmatch(match.group()):
@@ -161,10 +168,19 @@ def find(text: str, context: str | None) -> Iterator[Span]:
         yield Span(0, len(text), KIND, 0.5)
 
 
+def _matches(text: str) -> Iterator[re.Match[str]]:
+    """As `_PHONE.finditer`, tried only where a number begins: most texts hold few."""
+    end = 0
+    for start in _START.finditer(text):
+        if start.start() >= end and (match := _PHONE.match(text, start.start())):
+            end = match.end()
+            yield match
+
+
 def find_spelt(text: str) -> Iterator[Span]:
     """Phone numbers spelt in words: "four one five, five five five ...". Needs no digit."""
     lower = text.lower()
-    if sum(lower.count(word) for word in ("one", "two", "three", "five", "seven", "nine")) < 2:
+    if sum(map(lower.count, _DIGIT_WORDS)) < _MIN_DIGIT_WORDS:
         return
     for match in _SPELT.finditer(text):
         spoken = re.sub("[, -]+", " ", match.group().lower())
@@ -182,7 +198,8 @@ def _in_groups(text: str) -> Iterator[Span]:
         near = text[max(0, match.start() - _NEAR) : match.start()]
         if _NEAR_WORD.search(near[near.rfind("\n") + 1 :]):
             yield Span(match.start(), match.end(), KIND, 0.5)
-    for match in _SPELT_MARK.finditer(text):
+    is_spelt = any(mark in text for mark in _SPELT_MARKS)
+    for match in _SPELT_MARK.finditer(text) if is_spelt else ():
         if len(digits_of(match.group())) >= 7:
             yield Span(match.start(), match.end(), KIND, 0.6)
 
@@ -202,16 +219,13 @@ def _of_plans(text: str) -> Iterator[Span]:
 
 
 def _labelled(text: str) -> Iterator[Span]:
-    for end in label_ends(text.lower(), _LABELS):
-        match = _VALUE.match(text, end)
-        if match and _is_labelled(match["value"]):
-            yield Span(*match.span("value"), KIND, 0.7)
-    for match in _WHOSE.finditer(text):
-        if (
-            re.search("(?i)order|account|tracking|reference|case|booking|member", match.group())
-            is None
-        ):
-            yield Span(*match.span("value"), KIND, 0.6)
+    for match in _VALUE.finditer(text):
+        near = max(0, match.start() - _LABEL_REACH)
+        if _is_labelled(match.group()) and _LABEL.search(text, near, match.start()):
+            yield Span(match.start(), match.end(), KIND, 0.7)
+    for match in _WHOSE_VALUE.finditer(text):
+        if _WHOSE.search(text, max(0, match.start() - _NEAR), match.start()):
+            yield Span(match.start(), match.end(), KIND, 0.6)
     for match in _BEFORE.finditer(text):
         if _is_labelled(match["value"]):
             yield Span(*match.span("value"), KIND, 0.7)

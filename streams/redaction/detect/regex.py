@@ -42,11 +42,12 @@ class RegexDetector:
 
     def detect(self, text: str, *, context: str | None = None) -> Sequence[Span]:
         """See `Detector.detect`. Never raises."""
-        found = self._plain(text, context)
-        found.extend(encoded.find(text, lambda said: self._plain(said, None)))
+        found = self.plain(text, context)
+        found.extend(encoded.find(text, self.plain))
         return found
 
-    def _plain(self, text: str, context: str | None) -> list[Span]:
+    def plain(self, text: str, context: str | None = None) -> list[Span]:
+        """The same without what stands in base64."""
         if not text:
             return []
         if not text.isascii():

@@ -65,8 +65,11 @@ KNOWN: Final = re.compile(
 )
 #: A stretch that could be one of them: the long pattern runs only where one of these is.
 CANDIDATE: Final = re.compile(
-    r"(?<![A-Za-z0-9_-])(?=[A-Za-z_.-]{0,28}[0-9A-Z$/:]|(?:sk|gh[pousr]|hf|gsk)[_-])[A-Za-z0-9][A-Za-z0-9_.$/:+~-]{17}"
+    r"(?<![A-Za-z0-9_-])(?=[A-Za-z_.-]{0,28}[0-9A-Z$/:])[A-Za-z0-9][A-Za-z0-9_.$/:+~-]{17}"
 )
+#: Those whose letters may all be small for long.
+SMALL_HINTS: Final = ("sk-", "ghp_", "hf_", "gsk_")
+SMALL: Final = re.compile(r"[sgh](?<![A-Za-z0-9_-].)(?:k-|hp_|f_|sk_)")
 #: Addresses that are secrets as a whole: whoever has one may post.
 WEBHOOK: Final = re.compile(
     r"(?i)https://(?:hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9_/-]{20,120}"

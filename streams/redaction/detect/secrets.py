@@ -8,7 +8,7 @@ from typing import Final
 
 from streams.redaction.detect import entropy
 from streams.redaction.detect.contract import Span
-from streams.redaction.detect.secret_formats import CANDIDATE, KNOWN, WEBHOOK
+from streams.redaction.detect.secret_formats import CANDIDATE, KNOWN, SMALL, SMALL_HINTS, WEBHOOK
 
 KIND: Final = "SECRET"
 
@@ -26,6 +26,35 @@ _AUTHORIZATION: Final = re.compile(
 _URL_USER: Final = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]{1,30}://(?P<value>[^\s:/@\"'<>]{0,128}:[^\s/@\"'<>]{1,256})@"
 )
+#: A key alone where a name stands: `https://6f1c…@errors.example.com/7`.
+_URL_KEY: Final = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]{1,30}://(?P<value>(?=[A-Za-z_-]{0,100}\d)[A-Za-z0-9_-]{16,128})@"
+)
+#: Hashes of passwords as systems keep them, which are guessed offline.
+_CRYPT: Final = re.compile(
+    r"\$(?:[156y]|2[abxy]|apr1|argon2(?:id|i|d)|pbkdf2-sha\d{1,3}|scrypt)\$"
+    r"[A-Za-z0-9./$=,+_-]{20,256}"
+)
+#: `docker login -u ci -p value`, `mysql -pvalue`, `sshpass -p 'value'`.
+_SHORT_FLAG: Final = re.compile(
+    r"\b(?:(?:docker|podman|helm|az|oc|skopeo|heroku|cf)\b[^\n|;&]{0,80}?\slogin\b"
+    r"[^\n|;&]{0,80}?\s-p[ =]?"
+    r"|(?:mysql|mysqldump|mysqladmin|mariadb)\b[^\n|;&]{0,80}?\s-p|sshpass\s{1,3}-p ?)"
+    r"[\"']?(?P<value>[^\s\"'$<{-][^\s\"']{3,256})"
+)
+#: "the password for the router is value", "token value expires".
+_SPOKEN: Final = re.compile(
+    r"(?i)\b(?:password|passphrase|passcode|pin|secret|api key|access key|token)"
+    r"(?:(?: [a-z]{2,14}){1,6} (?:is|was)(?: now)?:? |,? namely )[\"']?"
+    r"(?P<value>(?=[^\s\"']{0,64}\d)[^\s\"',;]{6,128})"
+)
+_SPOKEN_HINTS: Final = (
+    "password", "passphrase", "passcode", " pin ", "secret", "api key", "access key", "token",
+)  # fmt: skip
+_TOKEN_HEX: Final = re.compile(
+    r"(?i)\b(?:token|secret|api key)[ :=]{1,3}(?P<value>[0-9a-f]{32,64})\b"
+)
+
 _LABEL: Final = (
     r"(?:[A-Za-z_]{0,20}(?:password|passwd|pwd|passphrase|passcode)|secret(?:[_-]?(?:access)?[_-]?key)?|api[_-]?key"
     r"|(?:access|auth|refresh|client|session|bearer|private|secret|signing|encryption|master|shared"
@@ -90,12 +119,17 @@ def _whole_patterns(text: str) -> Iterator[re.Pattern[str]]:
         yield WEBHOOK
     if "PRIVATE KEY" in text:
         yield _PEM
+    if text.count("$") >= 2:
+        yield _CRYPT
 
 
 def _stretches(text: str) -> Iterator[int]:
     """Where a word begins that is long and mixed enough for a key."""
     for match in CANDIDATE.finditer(text):
         yield match.start()
+    if any(hint in text for hint in SMALL_HINTS):
+        for match in SMALL.finditer(text):
+            yield match.start()
 
 
 def _by_place(text: str) -> Iterator[Span]:
@@ -105,8 +139,23 @@ def _by_place(text: str) -> Iterator[Span]:
             group = match.lastgroup
             if group is not None and _is_secret_value(match[group]):
                 yield Span(*match.span(group), KIND, 0.9)
+    for pattern in _place_patterns(text):
+        for match in pattern.finditer(text):
+            if _is_secret_value(match["value"].rstrip(".!?")):
+                yield Span(*match.span("value"), KIND, 0.9)
     for start, end in entropy.find(text):
         yield Span(start, end, KIND, 0.8)
+
+
+def _place_patterns(text: str) -> Iterator[re.Pattern[str]]:
+    lower = text.lower()
+    if " -p" in text:
+        yield _SHORT_FLAG
+    if any(hint in lower for hint in _SPOKEN_HINTS):
+        yield _SPOKEN
+        yield _TOKEN_HEX
+    if "://" in text and "@" in text:
+        yield _URL_KEY
 
 
 def _by_label(text: str) -> Iterator[Span]:
