@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from infra.bench.redaction.sessions import CERTAIN, session
+from infra.demo.leaks import LeakScanner
 from schemas import topics
 from schemas.atdp.types import Exchange, Feedback, FeedbackTarget, Header, Step, TrajectoryEnd
 from schemas.telemetry import configure_logging
@@ -166,6 +168,23 @@ async def test_nothing_planted_anywhere_leaves_on_a_clean_topic_or_in_the_log(
     assert "record_dead_lettered" in said.getvalue()
     assert "jane.roe" not in said.getvalue()
     assert len(planter.planted) > 150
+
+
+async def test_nothing_with_a_form_of_forty_sessions_leaves(redaction: Redaction) -> None:
+    """The short form of `tests/soak/test_generated_sessions.py`."""
+    made = [session(seed) for seed in range(40)]
+    for number, each in enumerate(made):
+        turns = [i for i, m in enumerate(each.messages) if m["role"] == "assistant"]
+        for turn in turns:
+            before, answer = each.messages[:turn], each.messages[turn]
+            await redaction.send(exchange(before, answer, f"s{number}t{turn}"))
+    assert len(redaction.events(topics.STEPS)) == 3 * len(made)
+    planted = [item for each in made for item in each.planted if item.kind in CERTAIN]
+    scanner, left = LeakScanner(planted), set()
+    for _, value in topic_values(redaction):
+        left |= scanner.scan(value.decode("utf-8", "replace"), binary=True)
+    assert left == set()
+    assert scanner.scan(json.dumps([each.messages for each in made])) == set(planted)
 
 
 async def test_the_search_itself_finds_what_the_private_topics_hold(redaction: Redaction) -> None:
