@@ -60,7 +60,7 @@ def stream_figures(direct: Frames, through: Frames, levels: Sequence[Level]) -> 
         *added_figures(f"{NUM_STREAMS} streams", direct, through, goals=(2.0, 1.0)),
         Figure(
             f"most streams whose tokens come within {LATE_SECONDS * 1000:.0f} ms at p99",
-            max((float(level.num_streams) for level in levels if level.is_in_time), default=None),
+            max((float(level.num_streams) for level in levels if level.is_in_time), default=0.0),
             "",
         ),
     ]

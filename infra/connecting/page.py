@@ -169,6 +169,9 @@ rank = 1
   a hosted upstream has to serve its client's dialect. An error of our own worker at Messages
   reaches the client in Anthropic's form, whatever form the engine gave it; the record keeps the
   engine's.
+- Tools, by our own vLLM worker as it is started: 400. Which form of a tool call a model writes is
+  the model's; say it in `worker.engine_args`, as in
+  `["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]`.
 """
 
 
