@@ -55,3 +55,13 @@ async def test_vectors_are_in_no_step(redaction: Redaction) -> None:
     assert step.action_and_result.output == ()
     assert len(encode(step)) < 2_000
     assert b"0.125" not in redaction.clean_bytes()
+
+
+async def test_a_step_names_the_upstream_that_answered(redaction: Redaction) -> None:
+    said = {"role": "assistant", "content": "yo"}
+    await redaction.send(
+        exchange([{"role": "user", "content": "hi"}], said, "a", upstream="spare"),
+        exchange([{"role": "user", "content": "ho"}], said, "b"),
+    )
+    steps = redaction.events(topics.STEPS)
+    assert [step.model_version.upstream for step in steps] == ["spare", None]
