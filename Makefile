@@ -37,6 +37,7 @@ bench: setup ## Measure, print the figures and write them into docs (25 minutes,
 	$(BIN)/python -m infra.bench.redaction --write docs/redaction.md
 	$(BIN)/python -m infra.bench.weights
 	$(BIN)/python -m infra.bench.updates
+	$(BIN)/python -m infra.bench training --write docs/training.md
 	$(BIN)/python -m infra.bench learning --seeds 1,2,3,4,5 --write docs/training.md
 
 check: setup ## Format, lint, types, import contracts, size gates

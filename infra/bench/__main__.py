@@ -1,6 +1,7 @@
 """python -m infra.bench [NAME...] [--quick] [--write docs/benchmarks.md]
 
-`python -m infra.bench learning --help` says how learning is measured.
+`python -m infra.bench learning --help` says how learning is measured, `training --help` how the
+trainer is.
 """
 
 import argparse
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from infra.bench import bulk, gateway, large, learning, proxies, streams, visibility
+from infra.bench import bulk, gateway, large, learning, proxies, streams, training, visibility
 from infra.bench.figures import Section
 from infra.bench.machine import Machine, load_average, this_machine
 from infra.bench.page import Run, machine_markdown, markdown, text, with_parts
@@ -57,6 +58,8 @@ def main(arguments: list[str]) -> int:
     """0 when everything was measured, 1 when a part could not be; stderr then says why."""
     if arguments[:1] == ["learning"]:
         return learning.main(arguments[1:])
+    if arguments[:1] == ["training"]:
+        return training.main(arguments[1:])
     parser = argparse.ArgumentParser(prog="python -m infra.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(NAMES)}")
     parser.add_argument("--quick", action="store_true", help="shorter, and so less exact")

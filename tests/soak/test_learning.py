@@ -1,0 +1,124 @@
+"""Hundreds of updates under traffic: trainer and engine stay together, memory is flat, and the
+reward does not collapse.
+
+SOAK_UPDATES is the number of updates, 800 without it.
+"""
+
+import os
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from infra.bench.usage import resident_bytes
+from infra.demo.learning.course import Board, Plan
+from infra.demo.learning.show import Shown, run
+from infra.local.state import read_state
+from trainer.sentinels import Bounds
+
+pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(7200)]
+
+NUM_UPDATES = int(os.environ.get("SOAK_UPDATES", "800"))
+SECONDS = 6_000.0
+#: Those that hold something for each version, sample or call.
+WATCHED = ("trainer", "batching", "worker", "gateway", "assembly", "sink")
+#: After the first third everything that fills up once is full.
+MAX_GROWTH = 0.15
+MIN_GROWTH_BYTES = 60 * 1024**2
+_LOOK_SECONDS = 2.0
+
+
+@dataclass
+class Watch:
+    """Memory of the stack's processes while a block runs."""
+
+    data_dir: Path
+    bytes_of: dict[str, list[int]] = field(default_factory=dict)
+    restarts: dict[str, int] = field(default_factory=dict)
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> "Watch":
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        board = Board(self.data_dir / "trainer" / "main" / "steps.jsonl")
+        while not self._stop.wait(_LOOK_SECONDS):
+            if not board.lines():
+                continue  # still starting
+            state = read_state(self.data_dir)
+            for child in () if state is None else state.children:
+                self.restarts[child.name] = child.restarts
+                if child.name in WATCHED and child.pid is not None:
+                    self.bytes_of.setdefault(child.name, []).append(resident_bytes(child.pid))
+
+
+@dataclass(frozen=True)
+class Soaked:
+    """What was played, each step of the trainer, and the memory meanwhile."""
+
+    shown: Shown
+    steps: list[dict[str, float]]
+    watch: Watch
+
+
+@pytest.fixture(scope="module")
+def soaked(tmp_path_factory: pytest.TempPathFactory) -> Soaked:
+    data_dir = tmp_path_factory.mktemp("soak") / "stack"
+    plan = Plan(
+        seed=1, num_tasks=200 * NUM_UPDATES, controls=False, num_exam=100,
+        max_updates=NUM_UPDATES, max_seconds=SECONDS,
+    )  # fmt: skip
+    with Watch(data_dir) as watch:
+        shown = run(data_dir, plan, lambda *_: None, lambda _: None, updates=True, keep=False)
+    steps = Board(data_dir / "trainer" / "main" / "steps.jsonl").lines()
+    return Soaked(shown, steps, watch)
+
+
+def thirds(values: list[float]) -> tuple[float, float, float]:
+    """The median of each third, in order."""
+    size = len(values) // 3
+    return median(values[:size]), median(values[size : 2 * size]), median(values[-size:])
+
+
+def test_all_updates_were_made_and_nothing_was_started_again(soaked: Soaked) -> None:
+    assert soaked.shown.problems == []
+    assert len(soaked.steps) >= NUM_UPDATES
+    numbers = [step["step"] for step in soaked.steps]
+    assert numbers == [*range(1, len(numbers) + 1)]
+    assert not any(soaked.watch.restarts.values())
+    assert sum(step.get("stopped", 0.0) for step in soaked.steps) < 0.2 * len(soaked.steps)
+
+
+def test_trainer_and_engine_do_not_drift_apart(soaked: Soaked) -> None:
+    known = [step["agreement_k3"] for step in soaked.steps if "agreement_k3" in step]
+    assert len(known) > 0.9 * len(soaked.steps)
+    assert max(known) <= Bounds().agreement_k3
+    _, _, late = thirds(known)
+    assert late < 0.1 * Bounds().agreement_k3
+
+
+def test_memory_is_flat(soaked: Soaked) -> None:
+    grown = {}
+    for name in WATCHED:
+        _, middle, late = thirds([float(n) for n in soaked.watch.bytes_of[name]])
+        if late - middle > max(MAX_GROWTH * middle, MIN_GROWTH_BYTES):
+            grown[name] = (middle, late)
+    assert grown == {}
+
+
+def test_the_reward_does_not_collapse(soaked: Soaked) -> None:
+    rewards = [step["reward"] for step in soaked.steps if "reward" in step]
+    early, middle, late = thirds(rewards)
+    assert late >= max(early, middle) - 0.05
+    assert late > 0
+    found = soaked.shown.numbers
+    assert found["held_out_after"] > found["held_out_before"]
+    assert found["diversity_after"] >= 0.5 * found["diversity_before"]
