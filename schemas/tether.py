@@ -22,14 +22,20 @@ def tethered(arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *arguments]
 
 
+def bind_to_parent() -> bool:
+    """Let this process die with the one that started it. False where the system refuses."""
+    if sys.platform != "linux":
+        return True
+    libc = ctypes.CDLL(None, use_errno=True)
+    return bool(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0)
+
+
 def main(arguments: list[str]) -> int:
     """Bind this process to its parent, then become the program. Returns only on failure."""
     parent, program = int(arguments[0]), arguments[1:]
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-            sys.stderr.write(f"prctl failed with errno {ctypes.get_errno()}\n")
-            return 1
+    if not bind_to_parent():
+        sys.stderr.write(f"prctl failed with errno {ctypes.get_errno()}\n")
+        return 1
     # The parent may have died before the wish was made; then nobody would ever end us.
     if os.getppid() != parent:
         return 1

@@ -16,6 +16,8 @@ import torch
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from schemas.tether import bind_to_parent
+
 T = TypeVar("T")
 
 
@@ -84,6 +86,7 @@ def joined() -> Group:
     """The group that `torchrun` started this process for; one process alone without it."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return Group()
+    bind_to_parent()  # a torchrun that is killed leaves nobody behind who goes on publishing
     if torch.accelerator.is_available():
         torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
     torch.distributed.init_process_group()

@@ -5,7 +5,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -40,6 +40,7 @@ class Deployment:
     prefix: str
     folder: Path
     python: Path
+    num_processes: int = 1
 
     @property
     def bus(self) -> KafkaBus:
@@ -60,6 +61,7 @@ class Deployment:
             "HEADRACE_TRAINER__OBJECTIVE": "supervised",
             "HEADRACE_TRAINER__LEARNING_RATE": "1e-3",
             "HEADRACE_TRAINER__MIN_TRAJECTORIES": str(SIZE),
+            "HEADRACE_TRAINER__NUM_PROCESSES": str(self.num_processes),
             "OMP_NUM_THREADS": "1",
         }
 
@@ -126,6 +128,19 @@ def deployment(kafka: str, engine_python: Path, tmp_path: Path) -> Deployment:
     admin.close()
     write_model(tmp_path / "model", first_version())
     return made
+
+
+@pytest.mark.soak
+def test_a_killed_torchrun_leaves_nobody_behind_and_goes_on(deployment: Deployment) -> None:
+    """Two processes: started by `torchrun`, killed with it, started again, equal at the end."""
+    together = replace(deployment, num_processes=2)
+    whole = NUM_BATCHES + 1
+    for policy in ("calm", "killed"):
+        together.publish(policy)
+    together.train("calm", lambda roots: len(roots) == whole, kill=False)
+    together.train("killed", lambda roots: len(roots) >= 3, kill=True)
+    together.train("killed", lambda roots: len(roots) == whole, kill=False)
+    assert together.roots("killed") == together.roots("calm")
 
 
 def test_a_killed_trainer_publishes_the_versions_of_an_undisturbed_one(
