@@ -52,6 +52,10 @@ class DigestCache:
         """How many digests are known."""
         return len(self._entries)
 
+    def __contains__(self, digest: bytes) -> bool:
+        """Whether something is stored under `digest`; counts as no question."""
+        return digest in self._entries
+
     def get(self, digest: bytes) -> Found | None:
         """What is stored under `digest`, or None."""
         found = self._entries.get(digest)

@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from schemas.errors import ConfigError
 from streams.redaction.detect.by_language import Others
-from streams.redaction.detect.contract import SEVERITY, Detector, Span
+from streams.redaction.detect.contract import SEVERITY, Detector, ReadsAhead, Span
 
 #: Under this kind goes what a tenant has forbidden without saying what it is.
 DENIED_KIND: Final = "SECRET"
@@ -131,6 +131,11 @@ class TenantDetector:
             denied = "|".join(re.escape(word.strip()) for word in words)
             self._patterns.append((DENIED_KIND, re.compile(denied, re.IGNORECASE)))
         self.version = f"{detector.version}+policy-{policy.digest}"
+
+    def read_ahead(self, texts: Sequence[str]) -> None:
+        """See `ReadsAhead`."""
+        if isinstance(self._detector, ReadsAhead):
+            self._detector.read_ahead(texts)
 
     def detect(self, text: str, *, context: str | None = None) -> Sequence[Span]:
         """See `Detector.detect`. Raises what the detector raises."""

@@ -6,7 +6,8 @@ Feedback       → trajectory.rewards.v1 if it names a trajectory, else raw.unre
 TrajectoryEnd  → trajectory.ends.v1
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
@@ -26,7 +27,7 @@ from schemas.atdp.types import (
 )
 from schemas.bus import Received, Record
 from schemas.codec import decode, encode
-from schemas.errors import PermanentError, Reason
+from schemas.errors import HeadraceError, PermanentError, Reason
 from schemas.ids import derive_id, keyed_digest, trajectory_key
 from schemas.store import BlobStore
 from streams.redaction import gaps
@@ -42,6 +43,9 @@ from streams.redaction.redacting import EventRedaction
 from streams.redaction.retokenise import Tokenizer
 from streams.redaction.tenants import Tenant, Tenants
 from streams.runtime import Effects, Hold, ReplayMark, State
+
+#: Of the messages of a call, those that are read ahead: most calls bring two or three new ones.
+_NUM_LATEST = 4
 
 StateChanges = tuple[tuple[str, bytes | None], ...]
 
@@ -87,6 +91,34 @@ class RedactionProcessor:
         if isinstance(event, TrajectoryEnd):
             return self._end(event, record)
         raise PermanentError(Reason.UNEXPECTED_EVENT)
+
+    def read_ahead(self, records: Sequence[Received]) -> None:
+        """Have a model read the last messages and the answers of several calls at once. What
+        cannot be read here fails where its record is handled."""
+        if len(records) < 2 or not self._tenants.read_ahead:
+            return
+        self._tenants.begin_event()
+        by_tenant: dict[str, list[Any]] = {}
+        for record in records:
+            with suppress(HeadraceError):
+                event = decode(record.value)
+                if isinstance(event, Exchange):
+                    texts = self._latest(event)
+                    by_tenant.setdefault(event.tenant_id, []).extend(texts)
+        for tenant_id, documents in by_tenant.items():
+            with suppress(HeadraceError):
+                self._tenants.redaction(tenant_id).read_ahead(documents)
+
+    def _latest(self, exchange: Exchange) -> list[Any]:
+        """The messages of a call that earlier calls hardly had."""
+        dialect = reader_of(dialect_of(exchange.method, exchange.path))
+        request = dialect.parse_request(request_bytes(exchange, self._blobs)) if dialect else None
+        if dialect is None or request is None:
+            return []
+        answered = response_bytes(exchange, self._blobs)
+        response = dialect.parse_response(answered) if answered else None
+        outputs = response.outputs if response else ()
+        return [*request.messages[-_NUM_LATEST:], *outputs]
 
     def _exchange(
         self, exchange: Exchange, record: Received, state: State, *, overdue: bool

@@ -34,11 +34,16 @@ class EventRedaction:
         self, where: str, messages: Sequence[dict[str, Any]], background: Sequence[Any] = ()
     ) -> tuple[Message, ...]:
         """Messages as JSON bodies; names known from `background` are found in them too."""
+        self.read_ahead(messages)
         names = _closed(lambda: self._redactor.names_in(background)) if messages else frozenset()
         return tuple(
             self._message(f"{where}/{index}", message, names)
             for index, message in enumerate(messages)
         )
+
+    def read_ahead(self, documents: Sequence[Any]) -> None:
+        """Have what these hold read at once, where that is faster; the rest finds the same."""
+        self._redactor.read_ahead([self._whole(document) for document in documents])
 
     def _message(self, where: str, message: dict[str, Any], names: frozenset[str]) -> Message:
         bare = without_tokens(message)

@@ -7,7 +7,8 @@ Any failure to look raises `DetectorUnavailable`; there is no path on which a te
 
 import re
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from json import dumps
 from typing import Final, Literal
@@ -178,6 +179,15 @@ class Redactor:
         walk.learn(value, _Place())
         return RedactedJson(walk.value(value, _Place()), tuple(walk.redactions))
 
+    def read_ahead(self, documents: Iterable[JsonValue]) -> None:
+        """Have a model read the texts of these documents together, in a third of the time. What
+        the other methods find is the same without; never raises."""
+        if self._scanner.reads_ahead:
+            walk = _Walk(self._scanner, protocol_fields)
+            texts = (text for document in documents for text in walk.texts(document, _Place()))
+            with suppress(PermanentError):  # nested too deeply: whoever redacts it says so
+                self._scanner.read_ahead(texts)
+
     def names_in(self, documents: Iterable[JsonValue]) -> frozenset[str]:
         """The names that these documents lend to others. Raises as `json` does."""
         return frozenset().union(*map(self._names_in, documents))
@@ -248,16 +258,20 @@ class _Walk:
 
     def learn(self, value: JsonValue, place: _Place) -> None:
         """Collect the names in all leaves, before the first leaf is redacted."""
+        for fragment in self.texts(value, place):
+            self._learn_fragment(fragment)
+
+    def texts(self, value: JsonValue, place: _Place) -> Iterator[Fragment]:
+        """All that is looked at in the leaves of a document."""
         if isinstance(value, str):
             if not self._is_exempt(place):
-                for fragment in fragments(value, place.context):
-                    self._learn_fragment(fragment)
+                yield from fragments(value, place.context)
         elif isinstance(value, list):
             for index, item in enumerate(value):
-                self.learn(item, place.item(index))
+                yield from self.texts(item, place.item(index))
         elif isinstance(value, dict):
             for key, inner in value.items():
-                self.learn(inner, place.member(key, key, value))
+                yield from self.texts(inner, place.member(key, key, value))
 
     def _learn_fragment(self, fragment: Fragment) -> None:
         if not fragment.is_opaque:

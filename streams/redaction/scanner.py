@@ -1,10 +1,10 @@
 """What to replace in one decoded text: findings by digest, looked for again until none are left."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, cast
 
 from streams.redaction.cache import DigestCache, Digester
-from streams.redaction.detect.contract import Detector, Span
+from streams.redaction.detect.contract import Detector, ReadsAhead, Span
 from streams.redaction.fragment import Fragment
 from streams.redaction.known_names import KnownNames
 from streams.redaction.placeholders import Placeholders, Replacement
@@ -43,6 +43,23 @@ class Scanner:
         self._cache = cache
         self._digester = digester
         self._placeholders = placeholders
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether it is of use to say which texts will be looked at."""
+        return isinstance(self._detector, ReadsAhead)
+
+    def read_ahead(self, fragments: Iterable[Fragment]) -> None:
+        """Have the detector read together what is not known of these."""
+        if not isinstance(self._detector, ReadsAhead):
+            return
+        unknown = [
+            fragment.text.translate(_SURROGATES)
+            for fragment in fragments
+            if not fragment.is_opaque
+            and self._digester.digest(fragment.text, fragment.context) not in self._cache
+        ]
+        self._detector.read_ahead(unknown)
 
     def findings(self, text: str, context: str | None) -> tuple[Span, ...]:
         """What the detector finds. Raises DetectorUnavailable."""

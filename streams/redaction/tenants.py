@@ -10,7 +10,7 @@ from schemas.settings import RedactionSettings
 from streams.redaction.cache import CacheCounters, DigestCache
 from streams.redaction.detect.budget import Budget
 from streams.redaction.detect.by_language import ByLanguage
-from streams.redaction.detect.contract import Detector
+from streams.redaction.detect.contract import Detector, ReadsAhead
 from streams.redaction.policies import TenantDetector, TenantPolicy, load_policies
 from streams.redaction.redacting import EventRedaction
 from streams.redaction.redactor import Redactor, build_detector
@@ -53,6 +53,11 @@ class Tenants:
     def cache_counters(self) -> CacheCounters:
         """How often the cache knew a text."""
         return self._cache.counters
+
+    @property
+    def read_ahead(self) -> bool:
+        """Whether some detector reads many texts faster than one after the other."""
+        return any(isinstance(each, ReadsAhead) for each in self._detectors.values())
 
     def begin_event(self) -> None:
         """The detector's time for one event runs from now."""

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Final, Literal
 
 from schemas.errors import ConfigError
-from streams.redaction.detect.contract import Detector, Span, UnsupportedLanguage
+from streams.redaction.detect.contract import Detector, ReadsAhead, Span, UnsupportedLanguage
 from streams.redaction.detect.fast import CODE
 from streams.redaction.detect.opaque import blank_opaque
 
@@ -80,6 +80,19 @@ class ByLanguage:
             raise UnsupportedLanguage("The text is in a language that is not listed.")
         detector = self._detectors.get(language or self._first, self._detectors[self._first])
         return detector.detect(text, context=context)
+
+    def read_ahead(self, texts: Sequence[str]) -> None:
+        """See `ReadsAhead`: each detector reads the texts of its language."""
+        by_language: dict[str, list[str]] = {}
+        is_of_use = any(isinstance(each, ReadsAhead) for each in self._detectors.values())
+        for text in texts if is_of_use else ():
+            language = self.language_of(text) or self._first
+            language = language if language in self._detectors else self._first
+            by_language.setdefault(language, []).append(text)
+        for language, of_language in by_language.items():
+            detector = self._detectors[language]
+            if isinstance(detector, ReadsAhead):
+                detector.read_ahead(of_language)
 
     def language_of(self, text: str) -> str | None:
         """The language of a text; None where it has none or is too short to tell."""

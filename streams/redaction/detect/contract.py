@@ -9,7 +9,7 @@ All three pass `tests/contract/test_detectors.py`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from schemas.errors import TransientError
 
@@ -74,3 +74,12 @@ class Detector(Protocol):
         (`address.zip`), or None for text that stands alone.
         Raises DetectorUnavailable; never returns a partial answer.
         """
+
+
+@runtime_checkable
+class ReadsAhead(Protocol):
+    """A detector whose model reads many texts at once in less time than one after the other."""
+
+    def read_ahead(self, texts: Sequence[str]) -> None:
+        """Read what the next calls of `detect` will look at; they find the same as without. Never
+        raises: what could not be read here is read again there, and fails there."""

@@ -18,7 +18,7 @@ from presidio_analyzer.predefined_recognizers import SpacyRecognizer
 
 from schemas.errors import ConfigError
 from streams.redaction.detect.budget import Budget
-from streams.redaction.detect.contract import DetectorUnavailable, Span
+from streams.redaction.detect.contract import DetectorTimeout, DetectorUnavailable, Span
 from streams.redaction.detect.fast import CODE, FastDetector
 from streams.redaction.detect.name_lists import name_lists
 from streams.redaction.detect.opaque import blank_opaque
@@ -32,6 +32,10 @@ PRESIDIO_VERSION: Final = "accurate-3"
 
 _MAX_LINE_CHARACTERS: Final = 2000
 _MAX_SMALL_CHARACTERS: Final = 1000
+#: Lines that the model reads at once; fewer than the least are not worth it.
+_LINES_AHEAD: Final = 64
+_MIN_LINES_AHEAD: Final = 2
+_MAX_LINES_AHEAD: Final = 2_000
 _NOT_NEEDED: Final = ["tagger", "parser", "attribute_ruler", "lemmatizer", "senter"]
 _LABELS: Final = {"PERSON": "PERSON", "PER": "PERSON", "GPE": "LOCATION", "LOC": "LOCATION"}
 _LINE: Final = re.compile(
@@ -92,6 +96,8 @@ class PresidioDetector:
         self.version = f"{PRESIDIO_VERSION}+{model}+{self._fast.version}"
         self._language = language
         self._budget = budget or Budget()
+        #: What the model said of lines that will be asked for. Original text: never kept for long.
+        self._ahead: dict[str, list[Any]] = {}
         self._analyzer = analyzer if analyzer is not None else _analyzer(language, model)
 
     def detect(self, text: str, *, context: str | None = None) -> Sequence[Span]:
@@ -100,9 +106,8 @@ class PresidioDetector:
         found = list(self._fast.detect(text, context=context))
         if not _is_prose(text):
             return found
-        visible = _capitalised(blank_opaque(text))
         try:
-            for start, line in _lines(visible):
+            for start, line in _seen(text):
                 self._budget.check()
                 found.extend(self._entities(line, start))
         except _FAILURES as failure:
@@ -110,11 +115,33 @@ class PresidioDetector:
             raise DetectorUnavailable(f"Presidio failed: {type(failure).__name__}") from None
         return list(dict.fromkeys(found))
 
+    def read_ahead(self, texts: Sequence[str]) -> None:
+        """See `ReadsAhead`. The model takes a third of the time for lines read together."""
+        if len(self._ahead) > _MAX_LINES_AHEAD:
+            self._ahead.clear()
+        prose = (line for text in texts if _is_prose(text) for _, line in _seen(text))
+        lines = [line for line in dict.fromkeys(prose) if line not in self._ahead]
+        if len(lines) < _MIN_LINES_AHEAD:
+            return
+        engine = self._analyzer.nlp_engine
+        try:
+            batch = engine.process_batch(lines, language=self._language, batch_size=_LINES_AHEAD)
+            for line, artifacts in batch:
+                self._ahead[line] = self._analyzed(line, artifacts)
+                self._budget.check()
+        except (DetectorTimeout, *_FAILURES):
+            return
+
+    def _analyzed(self, line: str, artifacts: Any = None) -> list[Any]:
+        found: list[Any] = self._analyzer.analyze(
+            text=line, language=self._language, entities=["PERSON", "LOCATION"],
+            nlp_artifacts=artifacts,
+        )  # fmt: skip
+        return found
+
     def _entities(self, line: str, offset: int) -> Iterator[Span]:
-        results = self._analyzer.analyze(
-            text=line, language=self._language, entities=["PERSON", "LOCATION"]
-        )
-        for result in results:
+        results = self._ahead.pop(line, None)
+        for result in self._analyzed(line) if results is None else results:
             if result.entity_type == "PERSON":
                 yield from _people(line, result.start, result.end, offset)
             elif _HOME.search(line):
@@ -172,6 +199,10 @@ def _capitalised(text: str) -> str:
         return text
     titled = text.title()
     return titled if len(titled) == len(text) else text
+
+
+def _seen(text: str) -> Iterator[tuple[int, str]]:
+    return _lines(_capitalised(blank_opaque(text)))
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
