@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from infra.local.engine import ensure_engine
 from tests import containers, services, tiny_model
@@ -17,6 +18,9 @@ REQUIRE_SHARED_DATA = "HEADRACE_TEST_REQUIRE_SHARED_DATA"
 #: The python of an environment with vLLM to use instead of the cached one.
 ENGINE_PYTHON = "HEADRACE_TEST_ENGINE_PYTHON"
 _REPOSITORY = Path(__file__).resolve().parent.parent
+# How long an example takes says more of what else the machine does than of what is tested.
+settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("headrace")
 
 
 @pytest.fixture(scope="session")

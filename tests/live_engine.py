@@ -19,7 +19,7 @@ from schemas.weights.shadow import Shadow
 from schemas.weights.tensors import Tensor, digests_of
 from tests import tiny_model
 
-START_SECONDS = 240.0
+START_SECONDS = 400.0
 SECRET = "s" * 32
 NAME = "main"
 #: Every engine of the tests can take adapters; those of worker processes cannot.
