@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import cast
 
 from infra.bench.machine import load_average, this_machine
-from infra.bench.page import Run, circumstances, machine_markdown, with_parts
+from infra.bench.page import Run, circumstances, machine_markdown, markdown, with_parts
 from infra.bench.redaction import gold, report, sessions
 from infra.bench.redaction.negatives import negatives
+from infra.bench.redaction.speed import measure
 from infra.bench.redaction.systems import SYSTEMS, TENANT_KEY, run
 from streams.redaction.redactor import DigestCache, Tier, build_redactor
 
 _NUM_SESSIONS = 1_000
+_NUM_TEXTS = 100
 _REPOSITORY = Path(__file__).resolve().parents[3]
 
 
@@ -47,6 +49,8 @@ def main(arguments: list[str]) -> int:
     documents += [each for each in negatives(shared) if gold.half_of(each.text) == given.half]
     outcomes = [run(name, documents) for name in given.system or SYSTEMS]
     text = report.tables(outcomes, given.half) + "\n"
+    text += report.goals(outcomes, given.half) + "\n"
+    text += markdown(measure(_NUM_TEXTS), replace(run_of, load_after=load_average())) + "\n"
     # The accurate tier finds all that the fast one finds, in fifteen times the time.
     tiers = [cast("Tier", each.system) for each in outcomes if each.system in ("regex", "fast")]
     if tiers:

@@ -2,9 +2,26 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from infra.bench.redaction.score import Score, Tally
-from infra.bench.redaction.systems import Outcome
+from infra.bench.redaction.systems import STOCK, Outcome
+
+_IDS: Final = ("SSN", "IBAN", "resident id", "other national id", "driving licence", "plate")
+#: What, of which kinds and languages (none means all), and the least share to be removed.
+_RECALL_GOALS: Final[tuple[tuple[str, Sequence[str], Sequence[str], float], ...]] = (
+    ("structured ids and secrets", (*_IDS, "secret", "IP address"), (), 0.98),
+    ("e-mail", ("e-mail",), (), 0.99),
+    ("phone", ("phone",), (), 0.99),
+    ("card", ("card",), (), 0.99),
+    ("English names", ("name",), ("en",), 0.90),
+    ("addresses", ("address",), (), 0.80),
+    ("Chinese structured ids", _IDS, ("zh",), 0.98),
+    ("Chinese names", ("name",), ("zh",), 0.75),
+)
+_MAX_OVER: Final = 0.02
+#: Corpora of negatives that are more than a few sentences.
+_LARGE: Final = frozenset({"code", "prose about code", "logs", "protocol"})
 
 
 def tables(outcomes: Sequence[Outcome], half: str) -> str:
@@ -41,6 +58,60 @@ def tables(outcomes: Sequence[Outcome], half: str) -> str:
         size = f"{outcomes[0].score.negative_characters[corpus]:,}"
         lines.append(_row(corpus, [size, *shares]))
     return "\n".join(lines)
+
+
+def goals(outcomes: Sequence[Outcome], half: str) -> str:
+    """What this run reached of what was asked for, counted over all values of the kinds."""
+    by_name = {outcome.system: outcome for outcome in outcomes}
+    lines = [
+        "",
+        f"Against the targets, {half} half:",
+        "",
+        "| target | reached | |",
+        "|---|---|---|",
+    ]
+    if accurate := by_name.get("accurate"):
+        for label, kinds, languages, least in _RECALL_GOALS:
+            lines.append(_recall_row(label, accurate.score, kinds, languages, least))
+        for label, is_large in (("code, prose about code, logs, protocol", True), ("other", False)):
+            share = _over_all(accurate.score, is_large=is_large)
+            reached = None if share is None else share <= _MAX_OVER
+            lines.append(_goal(f"over-redaction, {label} ≤ 2 %", _share(share), reached))
+    fast, stock = by_name.get("fast"), by_name.get(STOCK)
+    if fast and stock:
+        times = fast.characters_per_second / stock.characters_per_second
+        recalls = fast.score.recall or 0.0, stock.score.recall or 0.0
+        lines += [
+            _goal("`fast` ≥ 5 times stock Presidio's speed", f"{times:.1f} times", times >= 5),
+            _goal("`fast` has at least stock Presidio's recall",
+                  " and ".join(map(_share, recalls)), recalls[0] >= recalls[1]),
+        ]  # fmt: skip
+    return "\n".join([*lines, ""])
+
+
+def _recall_row(
+    label: str, score: Score, kinds: Sequence[str], languages: Sequence[str], least: float
+) -> str:
+    tallies = [
+        tally for (kind, language), tally in score.by_kind.items()
+        if kind in kinds and (not languages or language in languages)
+    ]  # fmt: skip
+    gold = sum(tally.num_gold for tally in tallies)
+    removed = sum(tally.num_removed for tally in tallies)
+    if not gold:
+        return _goal(f"{label} ≥ {least}", "not measured", None)
+    reached = f"{removed / gold:.3f} ({removed} of {gold})"
+    return _goal(f"{label} ≥ {least}", reached, removed / gold >= least)
+
+
+def _goal(label: str, reached: str, is_met: bool | None) -> str:  # noqa: FBT001 - one of a row
+    return _row(label, [reached, {True: "met", False: "missed", None: ""}[is_met]])
+
+
+def _over_all(score: Score, *, is_large: bool) -> float | None:
+    chosen = [each for each in score.negative_characters if (each in _LARGE) is is_large]
+    total = sum(score.negative_characters[each] for each in chosen)
+    return sum(score.negative_redacted[each] for each in chosen) / total if total else None
 
 
 def leaks(tiers: Sequence[str], counts: Iterable[tuple[Counter[str], Counter[str]]]) -> str:
