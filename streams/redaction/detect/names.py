@@ -68,6 +68,11 @@ _CHINESE: Final = re.compile(
     rf"|[\u4e00-\u9fff]{{2}}(?=[，,。；;\s（(先女的因已]|$)))"
     rf"|(?P<titled>[{_SURNAMES}][\u4e00-\u9fff]{{0,2}})(?=先生|女士|老师|经理)"
 )
+#: A name in Latin letters in a Chinese sentence, where no blank parts them.
+_LATIN_IN_CHINESE: Final = re.compile(
+    rf"(?:姓名|联系人|客户|患者|医生|车主|持卡人|登记人|用户|寄件人|收件人|旅客|买家)[：:是]?\s?"
+    rf"(?P<value>{_WORD}(?: {_WORD}){{1,3}})"
+)
 
 
 def find(text: str, context: str | None) -> Iterator[Span]:
@@ -82,6 +87,8 @@ def find(text: str, context: str | None) -> Iterator[Span]:
         for match in pattern.finditer(text):
             yield from _trimmed(text, *match.span("value"))
     if not text.isascii():
+        for match in _LATIN_IN_CHINESE.finditer(text):
+            yield from _trimmed(text, *match.span("value"))
         for match in _CHINESE.finditer(text):
             group = "value" if match.group("value") else "titled"
             yield Span(*match.span(group), KIND, 0.6)
