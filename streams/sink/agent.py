@@ -12,6 +12,7 @@ versions are the same, so the tables do not change.
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
@@ -70,13 +71,16 @@ class SinkLane:
         self._crashes = crashes
         self._clock = clock
         self._metrics = metrics
+        # Always the same one: each thread of a pool would keep the memory of a batch for itself.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sink")
 
     async def process(self, records: Sequence[Received]) -> list[Received]:
         """All records, once their rows are stored or their dead letters delivered."""
         letters: list[Record] = []
         for part in _parts(records, MAX_INSERT_BYTES):
             # Decoding and the client block; in a thread they leave the loop to Kafka's heartbeats.
-            letters += await asyncio.to_thread(self._write, part)
+            loop = asyncio.get_running_loop()
+            letters += await loop.run_in_executor(self._thread, self._write, part)
         await deliver(self._producer, letters)
         self._count("handled", len(records) - len(letters))
         return list(records)
