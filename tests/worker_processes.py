@@ -35,7 +35,7 @@ from tests.tiny_model import first_version, next_version, write_model
 ROOT = Path(__file__).resolve().parents[1]
 POLICY = "main"
 READY_SECONDS = 400.0
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 120.0
 TOPICS = (
     topics.WEIGHTS_CHUNKS, topics.WEIGHTS_VERSIONS, topics.WEIGHTS_PROMOTIONS,
     topics.WEIGHTS_ACKS, topics.WORKERS, topics.KEYS, topics.RAW_EVENTS,
