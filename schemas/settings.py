@@ -242,8 +242,8 @@ class TrainerSettings(Section):
     `objective` is `reinforce_tracker`, `decoupled_ppo`, `grpo`, `gspo`, `supervised`, or a function
     of your own as `package.module:function`; `reward` is a function of your own that makes the
     reward which is learned of the one that was given. Both lie on the path of `python`, or in the
-    folder `code`. `tensorboard` writes event files beside `steps.jsonl`, `mlflow` is the address of a
-    tracking server. `dpo_beta` is how strongly preferences are held to the weights at the start.
+    folder `code`. `tensorboard` writes event files beside `steps.jsonl`, `mlflow` is the address of
+    a tracking server. `dpo_beta` is how strongly preferences are held to the weights at the start.
 
     With `lora_rank` an adapter learns beside the linear layers that `lora_targets` names, weighted
     by `lora_alpha` / `lora_rank`; versions are adapters then, which workers take with

@@ -247,8 +247,8 @@ class ModelVersion:
     engine: str | None = doc("inference engine", default=None)
     engine_version: str | None = doc("version of the engine", default=None)
     upstream: str | None = doc(
-        "name of the configured upstream, or id of the worker of a ring, that answered or was tried "
-        "last", default=None,
+        "name of the configured upstream, or id of the worker of a ring, that answered or was "
+        "tried last", default=None,
     )  # fmt: skip
 
 
@@ -395,8 +395,8 @@ class Exchange:
         "the answer to the added fields could not be hidden from the client", default=False
     )
     upstream: str | None = doc(
-        "name of the configured upstream, or id of the worker of a ring, that answered or was tried "
-        "last", default=None,
+        "name of the configured upstream, or id of the worker of a ring, that answered or was "
+        "tried last", default=None,
     )  # fmt: skip
 
 
