@@ -149,12 +149,14 @@ class Connections:
             max_line_size=_MAX_HEADER_BYTES,
             max_field_size=_MAX_HEADER_BYTES,
         )
-        assert protocol.transport is not None
+        transport = protocol.transport
+        if transport is None:  # it was closed as soon as it was opened
+            raise aiohttp.ServerDisconnectedError
         if len(body) > _ONE_WRITE_BYTES:
-            protocol.transport.write(head)
-            protocol.transport.write(memoryview(body))
+            transport.write(head)
+            transport.write(memoryview(body))
         else:
-            protocol.transport.write(head + body)
+            transport.write(head + body)
         protocol.start_timeout()
         message, content = await protocol.read()
         while message.code < 200 and message.code != 101:  # 100 Continue and the like
