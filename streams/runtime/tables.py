@@ -92,7 +92,8 @@ class FaustTable:
         if value is None:
             self._forget(name)
             return
-        self._table.data[name] = value
+        # a copy of its own size: what orjson makes keeps room for 4 kB
+        self._table.data[name] = bytes(memoryview(value))
         if self._generations is not None:
             self._generations.touch(name)
 

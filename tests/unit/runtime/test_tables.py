@@ -1,9 +1,11 @@
 """A table forgets what nobody wrote for its retention, and nothing earlier."""
 
 import asyncio
+import tracemalloc
 from datetime import timedelta
 from types import SimpleNamespace
 
+import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -113,6 +115,19 @@ def test_a_row_written_while_others_are_forgotten_stays() -> None:
     num_forgotten = asyncio.run(both())
     assert num_forgotten + len(rows) == 5_000
     assert set(rows.values()) == {b"2"}
+
+
+def test_a_small_row_takes_little_memory_whoever_made_it() -> None:
+    table = table_over({}, ManualClock(START), HOURS)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(1_000):
+            table.apply(str(number), orjson.dumps({"number": number}))
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 1_000 * 500
 
 
 def test_rows_are_counted_and_so_are_those_that_went() -> None:
