@@ -272,7 +272,14 @@ def _filled(plain: TrainingSequence, tokens: Tokens) -> TrainingSequence:
 
 
 def _plain(sample: Sample, memory: Memory, outcome: SampleOutcome) -> TrainingSequence:
-    """What all sequences of a sample say alike."""
+    """What all sequences of a rewarded sample say alike."""
+    before = memory.branch(leaf_of(sample)).reward
+    named = named_after(sample, memory)
+    return replace(named, reward=sample.reward, outcome=outcome, replaced_reward=before)
+
+
+def named_after(sample: Sample, memory: Memory) -> TrainingSequence:
+    """A sequence without tokens that says whose it is, and which revision of its branch."""
     branch = memory.branch(leaf_of(sample))
     return TrainingSequence(
         sample_id=sample.sample_id,
@@ -280,11 +287,8 @@ def _plain(sample: Sample, memory: Memory, outcome: SampleOutcome) -> TrainingSe
         tenant_id=sample.tenant_id,
         trajectory_id=sample.trajectory_id,
         task_key=sample.task_key,
-        reward=sample.reward,
-        outcome=outcome,
         replayed=sample.replayed,
         replaces=branch.sample_id,
-        replaced_reward=branch.reward,
     )
 
 

@@ -10,12 +10,12 @@ No token that the policy sampled is trained as one, so a step may have signals a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from schemas.atdp.internal import Sample
 from schemas.atdp.training import SampleOutcome, SequenceKind, TrainedSpan, TrainingSequence
 from schemas.atdp.types import Reward, RewardKind, Step
-from streams.batching.admission import Candidate, Refusal, Rules, Why, leaf_of, with_steps
+from streams.batching.admission import Candidate, Refusal, Rules, Why, named_after, with_steps
 from streams.batching.memory import Memory
 
 _KINDS = {
@@ -79,18 +79,11 @@ def _sequence(sample: Sample, step: Step, reward: Reward, memory: Memory) -> Tra
         step_id=step.step_id,
         approximate=bool(step.governance.redactions),
     )
-    branch = memory.branch(leaf_of(sample))
-    return TrainingSequence(
-        sample_id=sample.sample_id,
-        revision=branch.revision + 1,
-        tenant_id=sample.tenant_id,
-        trajectory_id=sample.trajectory_id,
-        task_key=sample.task_key,
+    return replace(
+        named_after(sample, memory),
         kind=kind,
         token_ids=(*result.prompt_token_ids, *given),
         trained=(span,),
-        replayed=sample.replayed,
-        replaces=branch.sample_id,
         answer=reward.text,
         answer_is_better=reward.value is None or bool(reward.value),
     )

@@ -24,7 +24,7 @@ _REPORT_SECONDS = 5.0
 class Generations:
     """Which keys were not written for a retention, to a sixteenth of it.
 
-    One small number a key: about 42 bytes a row.
+    One small number a key: 42 to 60 bytes a row in a dictionary of CPython 3.11.
     """
 
     def __init__(self, retention_seconds: float, clock: Clock) -> None:

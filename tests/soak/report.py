@@ -32,6 +32,7 @@ length; it pauses while more than 4,000 records are on their way. `make test` pl
 
 The machine: {machine}. Other work ran beside it, with up to 40
 processes waiting for the two cores, so times say little; Kafka alone took up to a minute to start.
+The code: {revisions}.
 """
 
 _WORDS = """## Faults that earlier runs found
@@ -90,6 +91,7 @@ def render(runs: Sequence[Run]) -> str:
         steps=min(run["order"]["num_steps"] for run in runs),
         conversations="recorded conversations" if real else "generated conversations",
         machine=first["machine"],
+        revisions=", ".join(dict.fromkeys(f"`{run['revision']}`" for run in runs)),
     )
     parts = [intro, _total(runs), _matrix(runs), _table_of_runs(runs), _WORDS.format(**_ADR)]
     return "\n".join(parts)

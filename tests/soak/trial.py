@@ -3,6 +3,7 @@
 import asyncio
 import os
 import platform
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -57,6 +58,7 @@ class Outcome:
 
     order: Order
     machine: str
+    revision: str
     real_conversations: bool
     steps: int
     attempts_failed: int
@@ -72,6 +74,13 @@ class Outcome:
     def plain(self) -> dict[str, Any]:
         """As JSON writes it."""
         return asdict(self)
+
+
+def revision_of(folder: Path) -> str:
+    """The commit of the code that runs, with a plus where files differ from it; else empty."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--exclude=*"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.strip()
 
 
 def describe_machine() -> str:
@@ -197,6 +206,7 @@ async def _run(
     return Outcome(
         order=order,
         machine=describe_machine(),
+        revision=revision_of(Path(__file__).parent),
         real_conversations=file is not None,
         steps=len(load.ledger.completed),
         attempts_failed=len(load.ledger.failed),

@@ -98,3 +98,15 @@ def same(one: Tensors, other: Tensors) -> bool:
         and bool(np.array_equal(one[name].bits, other[name].bits))
         for name in one
     )
+
+
+SHAPES: dict[str, tuple[int, ...]] = {"a": (40, 9), "b": (31,), "c": (2, 2), "d": (1,), "e": (64,)}
+
+
+def walk(num_versions: int, density: float = 0.05, seed: int = 1) -> list[dict[str, Tensor]]:
+    """So many versions of a small model, each a step from the one before."""
+    rng = np.random.default_rng(seed)
+    models = [random_model(rng, SHAPES)]
+    for _ in range(num_versions - 1):
+        models.append(stepped(rng, models[-1], density))
+    return models

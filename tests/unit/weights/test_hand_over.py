@@ -1,11 +1,9 @@
 """Between a publisher and those who follow: when a version may be proposed, and what proves it."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from schemas import topics
 from schemas.atdp.weights import WeightsManifest
 from schemas.bus.memory import MemoryBus
 from schemas.errors import TransientError
@@ -14,20 +12,7 @@ from schemas.weights.publish import Publisher
 from schemas.weights.refusals import RefusedError
 from schemas.weights.shadow import Shadow
 from schemas.weights.versions import PartReader, advance, read_history, restore
-from tests.unit.weights.models import same
-from tests.unit.weights.test_publish import walk
-
-
-@pytest.fixture
-def bus() -> MemoryBus:
-    made = MemoryBus()
-    made.admin().create_topics(topics.TOPICS, 1, 1)
-    return made
-
-
-@pytest.fixture
-def blobs(tmp_path: Path) -> BlobStore:
-    return BlobStore(tmp_path.as_uri())
+from tests.unit.weights.models import same, walk
 
 
 def test_a_version_can_be_proposed_before_the_baseline_moves(

@@ -31,29 +31,7 @@ from schemas.weights.versions import (
     read_history,
     restore,
 )
-from tests.unit.weights.models import random_model, same, stepped
-
-SHAPES: dict[str, tuple[int, ...]] = {"a": (40, 9), "b": (31,), "c": (2, 2), "d": (1,), "e": (64,)}
-
-
-@pytest.fixture
-def bus() -> MemoryBus:
-    made = MemoryBus()
-    made.admin().create_topics(topics.TOPICS, 1, 1)
-    return made
-
-
-@pytest.fixture
-def blobs(tmp_path: Path) -> BlobStore:
-    return BlobStore(tmp_path.as_uri())
-
-
-def walk(num_versions: int, density: float = 0.05, seed: int = 1) -> list[dict[str, Tensor]]:
-    rng = np.random.default_rng(seed)
-    models = [random_model(rng, SHAPES)]
-    for _ in range(num_versions - 1):
-        models.append(stepped(rng, models[-1], density))
-    return models
+from tests.unit.weights.models import same, walk
 
 
 def test_versions_come_back_bit_for_bit_from_the_nearest_snapshot(
