@@ -6,6 +6,7 @@ is done. The programs run on an empty home and reach nothing but this machine.
 
 import asyncio
 import json
+import re
 import signal
 from collections.abc import Collection
 from pathlib import Path
@@ -28,8 +29,19 @@ TASK = "Write the file."
 COMMAND = "echo by-the-agent > result.txt && echo marker-42"
 SHELLS = ("Bash", "bash", "exec_command", "terminal")
 FINAL = "All is done."
-#: Tools that start a subagent, with a kind that each knows; what it is asked, and what it says.
-SPAWNS = {"Agent": "general-purpose", "Task": "general-purpose", "task": "general"}
+#: Tools that start a subagent, with what each must be told beside its task.
+SPAWNS: dict[str, dict[str, str]] = {
+    "Agent": {"subagent_type": "general-purpose", "description": "write it"},
+    "Task": {"subagent_type": "general-purpose", "description": "write it"},
+    "task": {"subagent_type": "general", "description": "write it"},
+    "spawn_agent": {},
+    "delegate_task": {},
+}
+#: Where each takes its task; the others in `prompt`.
+TASK_FIELDS = {"spawn_agent": "message", "delegate_task": "goal"}
+#: A tool that waits for subagents, which do not hold up the agent that started them.
+WAIT = "wait_agent"
+#: What subagents are asked, and what they say.
 HANDED = "Run the command that you know of."
 REPORT = "The helper is done."
 #: An agent that asks more often goes round in a circle.
@@ -87,14 +99,22 @@ class Delegating(Model):
             return _call(path, shell, _command(shell, COMMAND))
         if spawn is None or REPORT in said or self.num_answers > MAX_ANSWERS:
             return _text(path, FINAL)
-        kind = SPAWNS[spawn["name"]]
-        handed = {"description": "write it", "prompt": HANDED, "subagent_type": kind}
-        return _call(path, spawn, handed)
+        wait, started = _tool(request, [WAIT]), _STARTED.search(said)
+        if wait is not None and started is not None:
+            return _call(path, wait, {"targets": [started[1]]})
+        name = spawn["name"]
+        return _call(path, spawn, SPAWNS[name] | {TASK_FIELDS.get(name, "prompt"): HANDED})
+
+
+#: What Codex's tool says once a subagent runs.
+_STARTED = re.compile(r"agent_id\W+([0-9a-f-]{36})")
 
 
 def _tool(request: dict[str, Any], names: Collection[str]) -> dict[str, Any] | None:
-    """The agent's tool of one of these names."""
+    """The agent's tool of one of these names, with the namespace that it stands in."""
     tools = [tool.get("function", tool) for tool in request.get("tools") or []]
+    spaces = [tool for tool in tools if tool.get("type") == "namespace"]
+    tools += [one | {"namespace": space["name"]} for space in spaces for one in space["tools"]]
     return next((tool for tool in tools if tool.get("name") in names), None)
 
 
@@ -108,8 +128,9 @@ def _command(tool: dict[str, Any], command: str) -> dict[str, Any]:
 def _call(path: str, tool: dict[str, Any], given: dict[str, Any]) -> Any:
     name, arguments = tool["name"], json.dumps(given)
     if "responses" in path:
-        return [{"id": "fc_1", "type": "function_call", "call_id": "call_1", "name": name,
-                 "arguments": arguments, "status": "completed"}]  # fmt: skip
+        space = {"namespace": tool["namespace"]} if "namespace" in tool else {}
+        return [{"id": "fc_1", "type": "function_call", "call_id": f"call_{name}", "name": name,
+                 "arguments": arguments, "status": "completed", **space}]  # fmt: skip
     if "messages" in path:
         return {"content": [{"type": "tool_use", "id": "toolu_1", "name": name, "input": given}]}
     function = {"name": name, "arguments": arguments}
@@ -182,7 +203,7 @@ async def test_an_agent_does_its_task_and_leaves_one_trajectory(
 
 
 @pytest.mark.parametrize(
-    "program", [p for p in PROGRAMS if p.name in ("claude-code", "opencode")],
+    "program", [p for p in PROGRAMS if p.name in ("claude-code", "codex", "opencode")],
     ids=lambda program: program.name,
 )  # fmt: skip
 async def test_a_subagent_is_a_branch_of_its_agents_trajectory(
@@ -193,12 +214,30 @@ async def test_a_subagent_is_a_branch_of_its_agents_trajectory(
     assert len({step.trajectory_id for step in calls}) == 1
     own = [step for step in calls if step.lineage.branch is None]
     helpers = [step for step in calls if step.lineage.subagent_id is not None]
-    spawning, ending = own
+    spawning, *waiting, ending = own
     first, last = helpers
     assert {step.lineage.branch for step in helpers} == {first.lineage.subagent_id}
     assert first.lineage.parent_step_id == spawning.step_id, "the step whose call gave it its task"
     assert last.lineage.parent_step_id == first.step_id
-    assert ending.lineage.parent_step_id == spawning.step_id
+    parents = [step.lineage.parent_step_id for step in (*waiting, ending)]
+    assert parents == [step.step_id for step in (spawning, *waiting)]
     assert HANDED in str(first.observation.new_messages)
     assert REPORT in str(ending.observation.new_messages)
     assert not [gap for step in calls for gap in step.gaps if "lineage" in gap.field]
+
+
+async def test_a_subagent_that_nothing_names_is_a_trajectory_of_its_own(
+    programs: Path, tmp_path: Path
+) -> None:
+    (program,) = [p for p in PROGRAMS if p.name == "hermes"]
+    output, calls = await ran(program, Delegating(None), programs, tmp_path)
+    assert FINAL in output
+    own = [step for step in calls if step.trajectory_id == calls[0].trajectory_id]
+    helpers = [step for step in calls if step not in own]
+    assert len({step.trajectory_id for step in helpers}) == 1
+    assert TASK in str(own[0].observation.new_messages)
+    assert HANDED in str(helpers[0].observation.new_messages)
+    assert REPORT in str(own[-1].observation.new_messages)
+    for steps in (own, helpers):
+        parents = [step.lineage.parent_step_id for step in steps]
+        assert parents == [None, *(step.step_id for step in steps[:-1])]
