@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import aiohttp
@@ -202,6 +203,28 @@ async def test_a_stall_in_the_middle_keeps_what_came(tmp_path: Path, kafka: str)
         (event,) = await gw.events(1)
     assert event.outcome is Outcome.TIMEOUT
     assert event.response_body == b"data: 0\n\ndata: 1\n\ndata: 2\n\n"
+
+
+async def test_a_slow_stream_that_goes_on_is_never_cut(tmp_path: Path, kafka: str) -> None:
+    stall_seconds, num_frames = 2.0, 6
+
+    async def slow(connection: Connection) -> None:
+        await connection.send(SSE_HEAD)
+        for number in range(num_frames):
+            await connection.chunk(f"data: {number}\n\n".encode())
+            await asyncio.sleep(stall_seconds / num_frames * 1.2)
+        await connection.chunk(b"")
+
+    async with running(
+        tmp_path, kafka, ScriptedUpstream(slow), upstream_stall_seconds=stall_seconds
+    ) as gw:
+        async with gw.post(CHAT, b"{}") as answer:
+            received = await answer.read()
+        (event,) = await gw.events(1)
+    assert event.outcome is Outcome.COMPLETE
+    assert event.ended_at - event.started_at > timedelta(seconds=stall_seconds)
+    assert event.response_body == received
+    assert received.count(b"data: ") == num_frames
 
 
 async def test_an_unreachable_upstream_is_502_and_a_step(tmp_path: Path, kafka: str) -> None:
