@@ -108,7 +108,7 @@ class Loop:
         if step.alarm is not None:
             self._metrics.counter("headrace_trainer_stopped", reason=step.alarm.value).inc()
             _log.warning("update_stopped", step=step.number, reason=step.alarm.value)
-            figures["stopped"] = 1.0
+            figures |= {"stopped": 1.0, f"stopped_{step.alarm.value}": 1.0}
         if due:  # also after a stopped update: the samples are consumed
             num_bytes = self._publish(pending.next_offset, step.figures)
             figures |= {"publish_seconds": self._clock() - learned, "delta_bytes": num_bytes}

@@ -19,7 +19,7 @@ from pathlib import Path
 from infra.bench.figures import Figure, Section, quantile
 from infra.bench.machine import load_average, this_machine
 from infra.bench.page import Run, machine_markdown, markdown, text, with_parts
-from infra.bench.usage import peak_bytes
+from infra.bench.usage import family, peak_bytes
 from infra.demo.learning.course import Plan
 from infra.demo.learning.show import Shown, run
 from infra.local.engine import ensure_engine
@@ -145,7 +145,11 @@ def played(folder: Path, plan: Plan) -> tuple[Shown, Loop]:
 def _peaks(folder: Path) -> dict[str, int]:
     state = read_state(folder)
     children = () if state is None else state.children
-    return {child.name: peak_bytes(child.pid) for child in children if child.pid is not None}
+    return {
+        child.name: sum(map(peak_bytes, family(child.pid)))
+        for child in children
+        if child.pid is not None
+    }
 
 
 def speed() -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -37,6 +38,16 @@ def _status(pid: int, name: str) -> int:
         if line.startswith(name):
             return int(line.split()[1]) * _KIB
     return 0
+
+
+def family(pid: int) -> list[int]:
+    """The process, its children and theirs; an engine's memory is in its children."""
+    found = [pid]
+    for parent in found:  # it grows while it is read
+        for listed in Path(f"/proc/{parent}/task").glob("*/children"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                found += map(int, listed.read_text().split())
+    return found
 
 
 class CpuMeter:
