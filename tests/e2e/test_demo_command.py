@@ -59,12 +59,16 @@ def test_the_demos_own_conversations(tmp_path: Path) -> None:
     assert line["leaked_by_kind"] == {}
 
 
-def test_all_recorded_airline_conversations(tmp_path: Path, shared_data: Path) -> None:
-    file = shared_data / "trajectories" / "tau-bench-airline-gpt-4o.json"
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.soak)])
+def test_recorded_airline_conversations(tmp_path: Path, shared_data: Path, every: int) -> None:
+    text = (shared_data / "trajectories" / "tau-bench-airline-gpt-4o.json").read_text()
+    played = json.loads(text)[::every]
+    file = tmp_path / "played.json"
+    file.write_text(json.dumps(played))
     line = run_demo(tmp_path / "demo", "--trajectories", str(file))
     assert_nothing_lost(line)
-    assert line["calls"] == 2454
-    assert line["rewards_sent"] == 200
-    assert line["planted"] > 200
+    assert line["calls"] == sum(m["role"] == "assistant" for one in played for m in one["traj"])
+    assert line["rewards_sent"] == len(played)
+    assert line["planted"] > len(played)
     assert set(line["leaked_by_kind"]) <= {"PERSON", "STREET_ADDRESS"}
     assert line["leaked"] <= 10
