@@ -77,3 +77,13 @@ def test_links_between_documents_lead_somewhere(path: Path) -> None:
         if not link.startswith(("http://", "https://")) and not (path.parent / link).exists()
     ]  # fmt: skip
     assert broken == []
+
+
+def test_tests_that_documents_name_are_there() -> None:
+    absent = [
+        f"{path.relative_to(ROOT)}: {file}::{name}"
+        for path in _documents()
+        for file, name in re.findall(r"([\w/]+\.py)::(test_\w+)", path.read_text())
+        if not any(f"def {name}(" in found.read_text() for found in ROOT.glob(f"tests/**/{file}"))
+    ]
+    assert absent == []
