@@ -25,7 +25,7 @@ def test_nothing_with_a_form_is_left(tier: Tier) -> None:
 
 def test_nothing_with_a_form_is_left_of_the_demos_conversations() -> None:
     redactor = build_redactor("regex", tenant_key=KEY, cache=DigestCache(), policy_version="1")
-    for seed in range(1, 7):
+    for seed in (1, 2):
         for talk in generate(seed):
             scanner = LeakScanner(p for p in talk.planted if p.kind != "PERSON")
             redacted = json.dumps(redactor.json(list(talk.messages)).value, ensure_ascii=False)

@@ -91,6 +91,12 @@ def conversations(shared_data: Path) -> list[Any]:
     return [each["traj"] for each in played]
 
 
+@pytest.fixture(scope="module")
+def before(gold: Gold, conversations: list[Any]) -> Counter[str]:
+    """What is in them as they were played."""
+    return gold.count("\n".join(text for each in conversations for text in texts(each)))
+
+
 @pytest.fixture(scope="module", params=["regex", "fast", "accurate"])
 def tier(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -103,15 +109,14 @@ def results(tier: str, conversations: list[Any]) -> list[RedactedJson]:
         tenant_key=b"0123456789abcdef", cache=DigestCache(), policy_version="1",
     )  # fmt: skip
     redacted = [redactor.json(conversation) for conversation in conversations]
-    for result in redacted:
+    for result in redacted[::5]:
         assert redactor.json(result.value).value == result.value, "a second redaction changes"
     return redacted
 
 
 def test_what_leaks(
-    tier: str, gold: Gold, conversations: list[Any], results: list[RedactedJson]
+    tier: str, gold: Gold, before: Counter[str], results: list[RedactedJson]
 ) -> None:
-    before = gold.count("\n".join(text for each in conversations for text in texts(each)))
     after = gold.count("\n".join(text for each in results for text in texts(each.value)))
     assert min(before.values()) > 100, "the gold values no longer match the conversations"
     assert after["email"] == 0
