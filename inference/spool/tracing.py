@@ -9,6 +9,9 @@ from schemas.bus import Record
 from schemas.errors import PermanentError
 from schemas.tracing import TRACEPARENT, Tracing, nanoseconds
 
+#: Any other is a word of the client's and stays out of spans, as OpenTelemetry's conventions say.
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
 
 class CallTraces:
     """What is known of the calls on their way to Kafka. For one thread."""
@@ -49,7 +52,7 @@ class CallTraces:
         attributes: dict[str, str | int] = {
             "headrace.step_id": event.step_id,
             "headrace.outcome": event.outcome.value,
-            "http.request.method": event.method,
+            "http.request.method": event.method if event.method in _METHODS else "_OTHER",
         }
         if event.status is not None:
             attributes["http.response.status_code"] = event.status

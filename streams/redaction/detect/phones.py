@@ -21,8 +21,8 @@ _EXTENSION: Final = (
 )
 _START: Final = re.compile(r"[+(\d](?<!\d\d)")
 _PHONE: Final = re.compile(
-    r"(?<![A-Za-z0-9_+\]])(?<!\d[.)-])(?:"
-    r"(?:\+ ?|00 ?)[1-9]\d{0,2}(?:[ ./-]{0,2}\(?\d{1,5}\)?){2,7}"
+    r"(?<![A-Za-z0-9_+\]])(?<!\d[.)-])(?<![a-z]/(?=\d{6,12}/))(?:"
+    r"(?:\+ ?|00 ?)(?:[1-9]\d{0,2}|(?<=\+)\([1-9]\d{0,2}\))(?:[ ./-]{0,2}\(?\d{1,5}\)?){2,7}"
     r"|\(\+?\d{1,5}\)(?: ?[ ./-]? ?\d{2,9})(?: ?[ ./-] ?\d{2,6}){0,4}"
     r"|(?:1[ .-])?\([2-9]\d{2}\)[ .-]{0,2}\d{3}[ .-]?\d{4}"
     r"|\(0\d{0,2}[ -]\d{1,4}\) ?\d{2,5}(?:[ -]\d{2,5}){0,3}"
@@ -37,17 +37,26 @@ _PHONE: Final = re.compile(
     r"|0[1-9] \d{3} \d{3}|0[1-9]-\d{2}/\d{3} ?\d{4}"
     r"|0[1-9]\d{0,3} \d{2,4}-\d{2,4}(?:-\d{2,4})?"
     r"|0[1-9]\d{3,4} \d{5,6}"
+    r"|0(?P<sep6>[ -])[1-9]\d{3}(?P=sep6)\d{4}"
+    r"|0[1-9]-\d/\d{3} \d{4}"
+    r"|1-[789]00-\d{3}-\d{3}"
     rf"){_EXTENSION}{_AFTER}",
     re.IGNORECASE,
 )
 _ISO_DATE: Final = re.compile(r"(?:19|20)\d\d[-. ]\d{1,2}[-. ]\d{1,2}\b")
+_YEARS: Final = re.compile(r"(?:19|20)\d\d ?[-/] ?(?:19|20)\d\d")
+_COMPACT_DATE: Final = re.compile(r"20[0-3]\d[01]\d[0-3]\d")
 _ANY_DATE: Final = re.compile(
     r"(?:19|20)\d\d[-./ ]\d{1,2}[-./ ]\d{1,2}|\d{1,2}[-./ ]\d{1,2}[-./ ](?:19|20)\d\d"
 )
 _LABEL: Final = re.compile(
     r"(?i:(?<![a-z])(?:phone|telephone|telefon|tel|mobile|cell|call|fax|whatsapp|sms|contact"
     r"|answering at|text me|compact|reach me|reach us|dial|desk|office|téléphone|teléfono|telefono"
-    r"|móvil|celular|handy|mobil|tlf|puhelin|тел\.|телефон|τηλ|điện thoại|โทร)"
+    r"|móvil|celular|handy|mobil|tlf|puhelin|тел\.|телефон|τηλ|điện thoại|โทร"
+    r"|(?:mob|hotline|helpline|landline|switchboard|pager|beeper|toll[- ]free|rsvp|viber"
+    r"|missed call|(?:customer|front|help|support|booking|reservation) (?:care|desk|line)"
+    r"|recharge|top up|(?:direct|private|new|personal) number|(?:hit|holler at|try) me"
+    r"|sim (?:card )?for)(?![a-z]))"
     r"|电话|手机|号码|联系|電話|携帯|연락처|전화)[^\d+(]{0,24}$"
 )
 _LABEL_REACH: Final = 44
@@ -55,6 +64,26 @@ _VALUE: Final = re.compile(
     r"[+(\d](?<![\d+(].)(?:(?<=[+(])\d)?[\d ()./-]{4,18}\d(?:,? ?(?:x|ext\.? ?)\d{1,6})?"
     r"(?![A-Za-z0-9_])"
 )
+#: Immediately before a number in groups: "T: ", "(m) ", "you have reached ".
+_SHORT_LABEL: Final = re.compile(
+    r"(?i)(?:(?<![\w$.'\"])(?:[tpmfhw]|ph|mob|home|work|direct|enquiries|inquiries|support|info"
+    r"|questions|signal|telegram|skype|emergency|reception|digits|from|to|number)"
+    r" ?(?:[:.?|)#][:.|]? ?|- )"
+    r"|(?:have reached|sen[dt](?: it)? to|(?:messages?|texts?) from|(?:it|number) (?:from|to)"
+    r"|contacted on|available at|reply to|register|unlock|(?:his|hers|mine|new one|that)(?: is|'s)"
+    r"|recogni[sz]e|this is) )$"
+)
+_SHORT_REACH: Final = 20
+#: Immediately behind it.
+_TAIL: Final = re.compile(
+    r"(?i) (?:is|was) (?:my|his|her|their|our|your|the|still valid|engaged)\b"
+    r"(?! (?:order|account|tracking|reference|case|booking))|,? ?(?:x|ext\.?) ?\d{1,5}\b"
+    r"| speaking\b|,? ask for\b| (?:keeps|kept) (?:calling|ringing|texting)\b"
+    r"| (?:called|texted|rang) me\b"
+    r"|(?: or |[ ,;/|-]{1,4})[\w.+-]{1,64}@[a-z]"
+)
+_BEHIND_MAIL: Final = re.compile(r"@[\w-]{1,63}(?:\.[\w-]{2,63}){1,4}(?: or |[ ,;/|-]{1,4})$")
+_MAIL_REACH: Final = 90
 _UNITS: Final = (
     r"(?! ?(?:km|kg|USD|EUR|GBP|[$€£¥%]|items?|points?|rows?|bytes|[kKmMgG]?B\b|ms|seconds|records"
     r"|lines|tokens|people|dollars|euros|files|users|steps|times|requests|events)\b)(?! ?[%€$£¥])"
@@ -66,13 +95,16 @@ _WHOSE: Final = re.compile(
     r" (?:number|no\.?|line|registered)(?: is| at|:| now| was| to){0,2} $"
 )
 _WHOSE_VALUE: Final = re.compile(r"\d(?<![\w.,+$€£#/:-].)\d{6,11}(?![\w%])(?![.,:/-]\d)" + _UNITS)
-#: Nine to eleven digits without a mark, on the line of a word that phones alone have.
-_DIGITS: Final = re.compile(r"\d(?<![\w.,+$€£#/:-].)\d{8,10}(?![\w%])(?![.,:/-]\d)" + _UNITS)
+#: Seven to twelve digits without a mark, on the line of a word that phones alone have.
+_DIGITS: Final = re.compile(r"\d(?<![\w.,+$€£#/:-].)\d{6,11}(?![\w%])(?![.,:/-]\d)" + _UNITS)
 _STRONG_WORD: Final = re.compile(
     r"(?i)(?<![a-z_])(?:(?:tele)?phones?|mobile|cell|call (?:me|us|him|her|them|back)|fax|whatsapp"
     r"|sms|text(?: me)?|ring|notify|otp|(?:a |the )?(?:message|reminder|verification code) to"
     r"|reach (?:me|us|him|her|them)|dial|hotline|voicemail)(?![a-z_])[^\d\n]{0,40}$"
 )
+_GROUPED: Final = re.compile(r"\d[ ()./-]+\d")
+_NO_UNIT: Final = re.compile(_UNITS)
+_DECIMAL: Final = re.compile(r"\d+\.\d+")
 #: The label may stand behind: `28-64-66-98 office`.
 _BEFORE: Final = re.compile(
     r"(?P<value>[+(\d](?<![\w.+-].)(?<!\d,.)[\d ().-]{5,18}\d(?:x\d{1,6})?)(?: ?- ?| ?\(| )"
@@ -92,6 +124,7 @@ _NEAR_WORD: Final = re.compile(
     r"|(?<!order )(?<!account )(?<!tracking )(?<!reference )(?<!case )number)(?![a-z])"
 )
 _NEAR: Final = 64
+_NEAR_HERE: Final = re.compile(rf"{_NEAR_WORD.pattern}[^\d\n]{{0,12}}$")
 #: Groups of a numbering plan, without a word for phones: nine digits in threes, pairs, and what
 #: Spain, Poland, Norway, Switzerland, Belgium, Czechia and others print. Amounts have such groups
 #: too; those have a unit or a currency, or other numbers beside them.
@@ -105,6 +138,9 @@ _PLAN: Final = re.compile(
     r"|\d(?P<s5>[ -])\d{2}(?P=s5)\d{2}(?P=s5)\d{2}(?:(?P=s5)\d{2})?"
     r"|(?<!1)\d(?P<s6>[ -])\d{3,4}(?P=s6)\d{4}"
     r"|\d-\d{3}-\d{3}"
+    r"|\d?(?P<s7>[ -])\d{3}(?P=s7)\d{3}(?P=s7)\d{2}(?P=s7)\d{2}"
+    r"|\d{2}(?P<s8>[ -])\d{3}(?P=s8)\d{2}(?P=s8)\d{2}"
+    r"|\d/\d{3}[ -]\d{4}|\d (?:\d )?9?\d{4}-\d{4}"
     r")(?![A-Za-z0-9_%€$£¥])(?![.,:/-]\d)(?! \d)" + _UNITS
 )
 #: Seven to ten digits in two or three groups, which much else has. They count in sentences only:
@@ -113,6 +149,8 @@ _LOCAL: Final = re.compile(
     r"[2-9](?<=[^\W\d_][ ,:\n].)(?:"
     r"\d{2}[ -]\d{4}|(?!0[012]\d |\d{3} (?:19|20)\d\d)\d{3} \d{4}|\d{2} \d{6,7}|\d \d{5,6}"
     r"|\d \d{3} \d{3}"
+    r"|\d{2}-\d{4}|\d{2}-\d{2}-\d{2}|\d{2} \d{2} \d{2}|\d{4} \d{2} \d{3}|\d{2}[2-9]\d{6}"
+    r"|(?!0[012]\d-\d{4})\d{3}-\d{4}"
     r")(?=[.,;!?)]?(?:\s*$|\n)|[.;!?)](?!\d)|,(?!\d)| (?:and|or|is|for|to|if|but|please|after"
     r"|before|any|anytime|instead|now|today|tomorrow|thanks|thank|by|when|as|so|because|with|which"
     r"|where|that|asap)\b)"
@@ -206,7 +244,10 @@ def _in_groups(text: str) -> Iterator[Span]:
 
 def _without_marks(text: str) -> Iterator[Span]:
     for match in _DIGITS.finditer(text):
-        if _STRONG_WORD.search(text, max(0, match.start() - _NEAR), match.start()):
+        near = max(0, match.start() - _NEAR)
+        if _STRONG_WORD.search(text, near, match.start()) and not (
+            _COUNTED.search(text, near, match.start()) or _COMPACT_DATE.fullmatch(match.group())
+        ):
             yield Span(match.start(), match.end(), KIND, 0.5)
 
 
@@ -221,7 +262,9 @@ def _of_plans(text: str) -> Iterator[Span]:
 def _labelled(text: str) -> Iterator[Span]:
     for match in _VALUE.finditer(text):
         near = max(0, match.start() - _LABEL_REACH)
-        if _is_labelled(match.group()) and _LABEL.search(text, near, match.start()):
+        if not _is_labelled(match.group()):
+            continue
+        if _LABEL.search(text, near, match.start()) or _is_marked(text, match):
             yield Span(match.start(), match.end(), KIND, 0.7)
     for match in _WHOSE_VALUE.finditer(text):
         if _WHOSE.search(text, max(0, match.start() - _NEAR), match.start()):
@@ -229,6 +272,24 @@ def _labelled(text: str) -> Iterator[Span]:
     for match in _BEFORE.finditer(text):
         if _is_labelled(match["value"]):
             yield Span(*match.span("value"), KIND, 0.7)
+
+
+def _is_marked(text: str, value: re.Match[str]) -> bool:
+    """Whether a number of seven digits in groups, no quantity, has a mark of a phone beside it."""
+    start, end = value.span()
+    written = value.group()
+    if not _GROUPED.search(written) or len(digits_of(written)) < 7:
+        return False
+    if _DECIMAL.fullmatch(written) or not _NO_UNIT.match(text, end):
+        return False
+    if _SHORT_LABEL.search(text, max(0, start - _SHORT_REACH), start) or _TAIL.match(text, end):
+        return True
+    near = max(0, start - _NEAR)
+    if _WHOSE.search(text, near, start) or (
+        "." not in written and _NEAR_HERE.search(text, near, start)
+    ):
+        return True
+    return "@" in text and _BEHIND_MAIL.search(text, max(0, start - _MAIL_REACH), start) is not None
 
 
 def _is_loose(match: re.Match[str]) -> bool:
@@ -257,5 +318,6 @@ def _is_labelled(value: str) -> bool:
     return (
         (6 if separated else 7) <= len(digits_of(value)) <= 15
         and _ISO_DATE.match(value) is None
+        and _YEARS.fullmatch(value) is None
         and _ANY_DATE.fullmatch(value) is None
     )

@@ -29,7 +29,7 @@ _NARROW: Final = {
     if unicodedata.category(chr(code)) == "Nd"
 }
 #: Spans become part of stored data: raise this with every change of any recogniser.
-REGEX_VERSION: Final = "regex-6"
+REGEX_VERSION: Final = "regex-7"
 
 
 class RegexDetector:

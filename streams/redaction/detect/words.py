@@ -68,27 +68,27 @@ AMBIGUOUS_NAMES: Final = words(
 #: Capitalised words that the entity model takes for people: products, cities of flights, headings.
 NOT_PEOPLE: Final = words(
     """
-    access action actions agent airport alert algorithm amex anthropic api apologies app apple
-    april apt arrival assistant async atlanta austin aws azure bash beijing berlin boston
-    browser bug build business c call certainly charlotte chat chicago chinese claude cli click
-    cloud code codex columbus coming command commands config confirmation context create dallas
-    data default delete denver departure description detroit docker document dollar economy edit
-    editor english error est example execute expected fare fax feature file files flask flight
-    format fort france french function gemini german germany git github glob google gpt grep
-    guidelines handler hat houston html http import important index input insurance java
-    javascript json kafka key kubernetes las latin linux list llama local london los mac
-    mastercard mcp message method miami microsoft minneapolis mistral mode model module monday
-    mozilla name newark node none note notebook null object openai option opus original orlando
-    output overview params paris parse path payment perform philadelphia phoenix php plan
-    platform playwright points policy portland postgres princess print process progress project
-    prompt provided pull python qwen react read readme reason reasoning redis refund remaining
-    reply repo request requirements response result return returns royal ruby run rust san save
-    schema script search seattle section select send server shell silver skip slack sonnet
-    source spanish sql start statement step string subject subtotal suite summary swift system
-    tables task tasks tavily tel terminal test tests text thank todo token tokyo tool tools
-    total transfer try twitter type types typescript ubuntu unix update usage use user username
-    using value variable vegas version video view visa warning washington web webfetch websearch
-    wifi windows wonderful workspace write xml yaml york youtube zurich
+    access action actions agent airport alert algorithm amex anthropic api apologies app apple april
+    apt arrival assistant async atlanta austin aws azure bash beijing berlin boston browser bug
+    build business c call certainly charlotte chat chicago chinese claude cli click cloud code codex
+    columbus coming command commands config confirmation context convert create dallas data default
+    delete denver departure description detroit docker document dollar economy edit editor english
+    error est example exception execute expected fare fax feature file files flask flight format
+    fort france french function gemini german germany git github glob google gpt grep guidelines
+    handler hat houston html http import important index input insurance java javascript json kafka
+    key kubernetes las latin linux list llama local london los mac mastercard mcp merge message
+    method miami microsoft minneapolis mistral mode model module monday mozilla name newark node
+    none note notebook null object openai option opus original orlando output overview params paris
+    parse path payment perform philadelphia phoenix php plan platform playwright points policy
+    portland postgres princess print process progress project prompt provided pull python qwen react
+    read readme reason reasoning redis refund remaining reply repo request requirements response
+    result return returns royal ruby run rust san save schema script search seattle section select
+    send server shell silver skip slack sonnet source spanish sql start statement step string
+    subject subtotal suite summary swift system tables task tasks tavily tel terminal test tests
+    text thank todo token tokyo tool tools total transfer transport try twitter type types
+    typescript ubuntu unix update usage use user username using value variable vegas version video
+    view visa warning washington web webfetch websearch wifi windows wonderful workspace write xml
+    yaml york youtube zurich
     """
 )
 

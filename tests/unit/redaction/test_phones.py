@@ -92,3 +92,30 @@ def test_spelt_alone_or_with_the_word_behind(text: str) -> None:
 )  # fmt: skip
 def test_what_only_looks_like_one(text: str) -> None:
     assert [text[s.start : s.end] for s in DETECTOR.detect(text)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "T: @", "(m) @", "Home: @", "P. @", "Switchboard: @", "You have reached @.", "Hotline @",
+        "I keep getting messages from @", "The code was sent to @ today", "@ keeps calling me",
+        "This is @ speaking.", "@ is my number.", "@, ask for Jane", "jane@example.com / @",
+        "@ or jane@example.com", "Mobile: @", "My registered number is @", "Reception: @",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("number", ["612 345 678", "30/166 1318", "32 2601-8159", "03-1660-1361"])
+def test_what_stands_beside_a_number_in_groups_says_what_it_is(text: str, number: str) -> None:
+    at = text.replace("jane@", "jane\0").index("@")
+    assert is_gone(text[:at] + number + text[at + 1 :], number)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Copyright (c) 2006-2008, the authors", "sent to 12 345 678 people", "from: 2024-05-20",
+        "to: 12.5 and 13.5", "see https://pubs.example/009695399/basedefs", "total: 1 234 567 rows",
+        "support: 3.1415926", "number: 1.0000001", "text him on day 20240520",
+    ],
+)  # fmt: skip
+def test_what_only_looks_labelled(text: str) -> None:
+    assert [s for s in DETECTOR.detect(text) if s.kind == "PHONE_NUMBER"] == []
