@@ -1,8 +1,8 @@
 """`python -m trainer.pretrain`: a small language model of one's own from pairs of texts.
 
-For demos and tests: a Llama of 2.4 million parameters over the words of the pairs, written as a
-checkpoint folder in bf16 that vLLM serves. Each line of the file is a JSON object with `prompt`
-and `completion`. A chat's user messages are its prompt.
+For demos and tests: a Llama of 2.4 million parameters over the words of the pairs, or a model that
+`--from` names, written as a checkpoint folder in bf16 that vLLM serves. Each line of the file is a
+JSON object with `prompt` and `completion`. A chat's user messages are its prompt.
 """
 
 import argparse
@@ -15,7 +15,15 @@ from pathlib import Path
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch.nn.functional import cross_entropy
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+from transformers.utils.logging import disable_progress_bar
 
 from trainer.device import best_device
 
@@ -34,26 +42,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m trainer.pretrain")
     parser.add_argument("pairs", type=Path)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--from", type=Path, dest="base", help="checkpoint folder to begin with")
     parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--tell-every", type=int, default=50, metavar="STEPS")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)
     own = parser.parse_args(arguments)
-    pairs = [(p["prompt"], p["completion"]) for p in map(json.loads, own.pairs.open())]
+    with own.pairs.open() as lines:
+        pairs = [(p["prompt"], p["completion"]) for p in map(json.loads, lines)]
     torch.set_num_threads(1)
     torch.manual_seed(own.seed)
-    tokenizer = make_tokenizer(pairs)
-    model = make_model(len(tokenizer)).to(best_device())
+    tokenizer, model = _fresh(pairs) if own.base is None else _loaded(own.base)
     rate = own.learning_rate
 
     def tell(step: int, loss: float) -> None:
-        sys.stdout.write(f"{step}/{own.steps} {loss:.4f}\n")
-        sys.stdout.flush()
+        if step % own.tell_every == 0 or step == own.steps:
+            sys.stdout.write(f"{step}/{own.steps} {loss:.4f}\n")
+            sys.stdout.flush()
 
-    train(model, encode(tokenizer, pairs), own.steps, own.batch, rate, tell)
+    data = encode(tokenizer, pairs)
+    train(model.to(best_device()), data, own.steps, own.batch, rate, tell)
     tokenizer.save_pretrained(own.folder)
     model.to(torch.bfloat16).save_pretrained(own.folder)
     return 0
+
+
+def _fresh(pairs: Sequence[tuple[str, str]]) -> tuple[PreTrainedTokenizerFast, LlamaForCausalLM]:
+    tokenizer = make_tokenizer(pairs)
+    return tokenizer, make_model(len(tokenizer))
+
+
+def _loaded(folder: Path) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
+    disable_progress_bar()  # it would be one line of the log
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    return tokenizer, model
 
 
 def make_tokenizer(pairs: Sequence[tuple[str, str]]) -> PreTrainedTokenizerFast:
@@ -94,9 +118,11 @@ def encode(
     """Token ids, padded, and where a completion is: only that is learned."""
     rows, learned = [], []
     for prompt, completion in pairs:
-        asked = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False)
+        asked = tokenizer.apply_chat_template(
+            [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
+        )
         before = tokenizer(asked, add_special_tokens=False)["input_ids"]
-        after = tokenizer(completion + _END, add_special_tokens=False)["input_ids"]
+        after = tokenizer(completion + tokenizer.eos_token, add_special_tokens=False)["input_ids"]
         rows.append(torch.tensor(before + after))
         learned.append(torch.tensor([False] * len(before) + [True] * len(after)))
     pad = torch.nn.utils.rnn.pad_sequence
@@ -104,7 +130,7 @@ def encode(
 
 
 def train(
-    model: LlamaForCausalLM,
+    model: PreTrainedModel,
     data: tuple[torch.Tensor, torch.Tensor],
     num_steps: int,
     batch_size: int,
@@ -129,8 +155,7 @@ def train(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        if step % 50 == 0 or step == num_steps:
-            tell(step, float(loss.detach()))
+        tell(step, float(loss.detach()))
 
 
 if __name__ == "__main__":

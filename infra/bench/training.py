@@ -1,4 +1,4 @@
-"""python -m infra.bench training [--seed N] [--updates N] [--write docs/training.md]
+"""python -m infra.bench training [--seed N] [--updates N] [--rounds N] [--write docs/training.md]
 
 The demo of learning for some updates, and what its topics then say: time from a reward that was
 received to the improved answer that is served, age of the tokens that were learned from, memory.
@@ -152,11 +152,11 @@ def _peaks(folder: Path) -> dict[str, int]:
     }
 
 
-def speed() -> dict[str, float]:
-    """What `trainer.speed` prints. TransientError when it fails."""
+def speed(rounds: int) -> dict[str, float]:
+    """What `trainer.speed` prints after so many rounds. TransientError when it fails."""
     python = ensure_engine(load_settings().worker.python, lambda _: None)
     site = Path(".headrace") / "bench-training" / "site"
-    made = command(python.absolute(), site.absolute(), "trainer.speed", [])
+    made = command(python.absolute(), site.absolute(), "trainer.speed", ["--rounds", str(rounds)])
     done = subprocess.run(
         made, env=environment(os.environ, site.absolute()), stdout=subprocess.PIPE,
         timeout=_SPEED_SECONDS, check=False,
@@ -211,6 +211,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m infra.bench training", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--updates", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=7, help="of the comparison of speed")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this page")
     own = parser.parse_args(arguments)
     load, at = load_average(), f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
@@ -218,7 +219,7 @@ def main(arguments: Sequence[str]) -> int:
                 num_tasks=200 * own.updates)  # fmt: skip
     try:
         with leaving_on_sigterm():
-            fast = speed()
+            fast = speed(own.rounds)
             shown, loop = played(Path(".headrace") / "bench-training" / "stack", plan)
     except HeadraceError as error:
         sys.stderr.write(f"Not measured: {error}\n")

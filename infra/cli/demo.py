@@ -4,6 +4,7 @@ import json
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -49,7 +50,8 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of the demo's own conversations.")] = 1,
     weights: Weights = False,
     model: Annotated[
-        str | None, typer.Option(help="With --weights: folder, GGUF file or hub name.")
+        str | None,
+        typer.Option(help="With --weights or --learn: folder, GGUF file or hub name."),
     ] = None,
     learn: Learn = False,
     then_learn: ThenLearn = False,
@@ -71,15 +73,16 @@ def demo(
     for vLLM in the cache (6 GB).
 
     With --learn a small model that the demo pre-trains itself answers customers, who rate it later;
-    it learns from that while it serves, for six minutes at most. With --then-learn both are shown,
-    one after the other; learning has a folder of its own, and its stack stays up.
+    it learns from that while it serves, for six minutes at most; with --model another one does, for
+    an hour at most. With --then-learn both are shown, one after the other; learning has a folder of
+    its own, and its stack stays up.
 
     Example: headrace demo --seed 7 --ephemeral
     """
     from rich.console import Console
 
-    if model is not None and not weights:
-        raise ConfigError("--model says whose weights to show. Add --weights.")
+    if model is not None and not (weights or learn):
+        raise ConfigError("--model says whose weights to show. Add --weights or --learn.")
     keep, folder = not (ephemeral or as_json), data_dir.absolute()
     console = Console(stderr=as_json, highlight=False)
     with ended_once([signal.SIGINT, signal.SIGTERM], _interrupt):  # and the stack with it
@@ -87,7 +90,7 @@ def demo(
             _weights(console, folder, model, keep=keep, as_json=as_json)
         elif learn:
             _learn(console, folder, seed, tasks, updates=not no_updates, keep=keep,
-                   as_json=as_json)  # fmt: skip
+                   as_json=as_json, model=model)  # fmt: skip
         elif then_learn:
             _tour(console, folder, trajectories, seed, tasks, concurrency, keep=keep,
                   as_json=as_json)  # fmt: skip
@@ -195,7 +198,7 @@ def _weights(
 
 def _learn(
     console: "Console", data_dir: Path, seed: int, tasks: int, *,
-    updates: bool, keep: bool, as_json: bool,
+    updates: bool, keep: bool, as_json: bool, model: str | None = None,
 ) -> None:  # fmt: skip
     from infra.demo.learning.course import Plan
     from infra.demo.learning.report import lines
@@ -209,8 +212,10 @@ def _learn(
         console.print(text, markup=False, end="\r" if console.is_terminal else "\n")
 
     plan = Plan(seed, num_tasks=tasks, controls=updates)
-    shown = run(data_dir, plan, say, show_line, updates=updates, keep=keep)
-    for line in lines(shown, data_dir, seed, keep=keep):
+    if model is not None:
+        plan = replace(plan, max_seconds=3_600.0)
+    shown = run(data_dir, plan, say, show_line, updates=updates, keep=keep, model=model)
+    for line in lines(shown, data_dir, seed, keep=keep, model=model):
         console.print(line, markup=False, soft_wrap=True)
     if as_json:
         sys.stdout.write(json.dumps(shown.numbers) + "\n")

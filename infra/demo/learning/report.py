@@ -7,7 +7,9 @@ from infra.demo.learning.curve import terminal
 from infra.demo.learning.show import Shown
 
 
-def lines(shown: Shown, data_dir: Path, seed: int, *, keep: bool) -> Iterator[str]:
+def lines(
+    shown: Shown, data_dir: Path, seed: int, *, keep: bool, model: str | None = None
+) -> Iterator[str]:
     """The curve, the figures in sentences, and what to do next."""
     found, course = shown.numbers, shown.course
     yield ""
@@ -46,8 +48,9 @@ def lines(shown: Shown, data_dir: Path, seed: int, *, keep: bool) -> Iterator[st
         yield "The stack stays up, with the trainer. Try next:"
         yield f"  headrace workers -d {data_dir}   which version is served"
         yield f"  headrace versions list -d {data_dir}"
-        yield f"Repeat it:  headrace demo --learn --seed {seed}"
-        yield f"Its control, all of the tasks:  headrace demo --learn --no-updates --seed {seed}"
+        same = f"--seed {seed}" if model is None else f"--seed {seed} --model {model}"
+        yield f"Repeat it:  headrace demo --learn {same}"
+        yield f"Its control, all of the tasks:  headrace demo --learn --no-updates {same}"
         yield f"Stop it:    headrace down -d {data_dir}"
 
 

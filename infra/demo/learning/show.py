@@ -14,6 +14,7 @@ from infra.demo.learning.figures import Served, numbers
 from infra.demo.learning.model import NAME, ensure_desk_model
 from infra.local import serving
 from infra.local.engine import ensure_engine
+from infra.local.model import ensure_model
 from infra.local.stack import Ports
 from schemas import codec, topics
 from schemas.atdp.weights import AckStatus, ManifestKind, WeightsAck
@@ -40,12 +41,15 @@ max_batch_wait_seconds = 2.0
 batch_sequences = 64
 max_wait_seconds = 10.0
 [trainer]
-learning_rate = 1e-4
+learning_rate = {learning_rate}
 min_trajectories = 64
 anchor = "none"
 max_version_lag = 16
-num_kept_versions = 18
+num_kept_versions = {num_kept_versions}
 """
+_DESK = {"learning_rate": "1e-4", "num_kept_versions": 18}
+#: For a model that was named: a hundred times as large, so fewer versions are kept.
+_NAMED = {"learning_rate": "1e-5", "num_kept_versions": 3}
 
 Say = Callable[[str, str], None]
 
@@ -78,15 +82,23 @@ class Shown:
 
 def run(
     data_dir: Path, plan: Plan, say: Say, show_line: Callable[[str], None], *,
-    updates: bool, keep: bool, ports: Ports | None = None,
+    updates: bool, keep: bool, ports: Ports | None = None, model: str | None = None,
 ) -> Shown:  # fmt: skip
-    """All of it. Without `updates` no trainer runs: the control of the whole course."""
+    """All of it. Without `updates` no trainer runs: the control of the whole course.
+
+    `model` names another model than the demo's own: a folder, a GGUF file, a name on the hub.
+    """
     started = time.monotonic()
     python = ensure_engine(load_settings().worker.python, lambda text: say("engine", text))
-    folder = ensure_desk_model(python, lambda text: say("model", text))
+    folder = _folder(model, python, lambda text: say("model", text))
     served = serving.Served(folder, NAME, python, learns=updates)
     with serving_stage.serving(
-        data_dir, served, say, keep=keep, ports=ports, settings=_SETTINGS
+        data_dir,
+        served,
+        say,
+        keep=keep,
+        ports=ports,
+        settings=_SETTINGS.format_map(_DESK if model is None else _NAMED),
     ) as stage:
         policy = stage.settings.worker.policy
         board = Board(data_dir / "trainer" / policy / "steps.jsonl")
@@ -100,6 +112,11 @@ def run(
         write_png(picture, [o.reward for o in course.outcomes], [o.reward for o in course.control])
         seconds = time.monotonic() - started
         return Shown(course, numbers(course, board.lines(), found, seconds), picture, updates)
+
+
+def _folder(model: str | None, python: Path, say: Callable[[str], None]) -> Path:
+    base = None if model is None else ensure_model(model, python, say).folder
+    return ensure_desk_model(python, say, base)
 
 
 def _served(bus: Bus, policy: str) -> Served:

@@ -74,3 +74,13 @@ def test_figures_are_those_of_one_part(tmp_path: Path, shown: list[str]) -> None
     result = run(tmp_path, "--json")
     assert isinstance(result.exception, ConfigError)
     assert shown == []
+
+
+def test_another_model_may_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: dict[str, Any] = {}
+    monkeypatch.setattr(command, "_learn", lambda *_arguments, **options: said.update(options))
+    given = ["demo", "-d", str(tmp_path / "demo"), "--model", "one"]
+    assert isinstance(CliRunner().invoke(make_app(), given).exception, ConfigError)
+    assert not said
+    assert CliRunner().invoke(make_app(), [*given, "--learn"]).exit_code == 0
+    assert said["model"] == "one"

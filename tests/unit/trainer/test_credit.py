@@ -92,6 +92,16 @@ def test_a_small_or_late_correction_moves_the_baseline_alone(
     assert baselines.value("acme/t") == pytest.approx((1 + 1 + reward + 1) / (2 + 4))
 
 
+def test_a_success_that_was_none_is_unlearned_by_the_difference() -> None:
+    ledger, baselines = fresh()
+    give_credit([example("a", 1.0), example("b", 1.0)], 1, ledger, baselines, RULES)
+    late = example("a2", 0.25, revision=2, replaces="a", replaced_reward=1.0)
+    found = give_credit([late, example("c", 1.0), example("d", 0.0)], 2, ledger, baselines, RULES)
+    assert found.advantages == pytest.approx([-0.75 / 0.5, 1.0, -1.0])
+    # Rewards a2, b, c, d of 0.25, 1, 1 and 0, with the first two pseudo-counts.
+    assert baselines.value("acme/t") == pytest.approx((1 + 2.25) / (2 + 4))
+
+
 def test_a_correction_of_what_was_never_trained_is_a_sample_like_others() -> None:
     ledger, baselines = fresh()
     late = example("a2", 1.0, revision=2, replaces="a", replaced_reward=0.0)

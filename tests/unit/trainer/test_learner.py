@@ -187,13 +187,18 @@ def test_an_engine_that_computes_the_same_agrees(model: Path) -> None:
     assert step.figures["agreement_k3"] < 1e-9
 
 
-def test_tokens_of_another_policy_stop_the_update(model: Path) -> None:
-    """Far away on both sides of the ratio: masked, or of no effective number."""
+@pytest.mark.parametrize(
+    ("shift", "every", "alarm"), [(4.0, 2, Alarm.MASKED), (6.0, 12, Alarm.SAMPLE_SIZE)]
+)
+def test_tokens_of_another_policy_stop_the_update(
+    model: Path, shift: float, every: int, alarm: Alarm
+) -> None:
+    """Many outside of the bounds of the ratio; or a few that outweigh all others."""
     examples = [
-        replace(e, behaviour=e.behaviour - 4.0 * (i % 2), versions=e.versions + 1)
+        replace(e, behaviour=e.behaviour - shift * (i % every == 0), versions=e.versions + 1)
         for i, e in enumerate(some_examples(load(model)))
     ]
-    assert without_update(model, examples).alarm in {Alarm.MASKED, Alarm.SAMPLE_SIZE}
+    assert without_update(model, examples).alarm is alarm
 
 
 def test_stale_and_approximate_tokens_are_not_in_the_loss(model: Path) -> None:
