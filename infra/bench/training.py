@@ -174,7 +174,7 @@ def section(fast: dict[str, float], shown: Shown, loop: Loop) -> Section:
     bounds = zip(_AGES, (*_AGES[1:], 10**9), strict=True)
     ages = [
         Figure(
-            f"tokens {first} to {end - 1} versions old" if end < 10**9 else f"{first} or more",
+            _age(first, end),
             100.0 * sum(n for age, n in loop.ages.items() if first <= age < end) / total,
             "%",
         )
@@ -204,6 +204,13 @@ def section(fast: dict[str, float], shown: Shown, loop: Loop) -> Section:
         "once the worker has proved it."
     )
     return Section("training", "The trainer and its loop", figures, note)
+
+
+def _age(first: int, end: int) -> str:
+    if end == 10**9:
+        return f"tokens of {first} versions ago or more"
+    until = f" to {end - 1}" if end - 1 > first else ""
+    return f"tokens of {first}{until} versions ago"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -85,7 +85,7 @@ def test_the_section_holds_shares_and_the_goal(tmp_path: Path) -> None:
     made: Section = section(fast, shown, loop)
     values = {figure.name: figure for figure in made.figures}
     assert values["the trainer's share of the plain step"].is_met is False
-    assert values["tokens 0 to 0 versions old"].value == 75.0
-    assert values["tokens 2 to 3 versions old"].value == 25.0
+    assert values["tokens of 0 versions ago"].value == 75.0
+    assert values["tokens of 2 to 3 versions ago"].value == 25.0
     assert values["memory of trainer, the most"].value == 1.0
     assert values["reward received to improved answer served, median"].value == 2.0
