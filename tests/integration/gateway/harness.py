@@ -250,15 +250,18 @@ def new_key(bus: Bus, *scopes: str, tenant: str | None = None) -> tuple[str, str
 
 @asynccontextmanager
 async def running(
-    data_dir: Path, kafka: str | Bus, upstream: ScriptedUpstream, **gateway: Any
-) -> AsyncIterator[Running]:
+    data_dir: Path, kafka: str | Bus, upstream: ScriptedUpstream, *,
+    may_be_learned_from: bool = False, **gateway: Any,
+) -> AsyncIterator[Running]:  # fmt: skip
     """A gateway and its upstream for the length of the block. `kafka`: a broker, or a bus."""
     bus = make_bus(kafka) if isinstance(kafka, str) else kafka
     kafka = kafka if isinstance(kafka, str) else "127.0.0.1:1"
     tenant, key = new_key(bus)
     start = positions(bus)
     await upstream.start()
-    made = Gateway(make_settings(data_dir, kafka, upstream.url, **gateway), bus)
+    settings = make_settings(data_dir, kafka, upstream.url, **gateway)
+    eligible = (tenant,) if may_be_learned_from else ()
+    made = Gateway(settings.model_copy(update={"training_eligible_tenants": eligible}), bus)
     made.start()
     runner = await start_server(made.app(), made.settings.gateway)
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
