@@ -18,6 +18,7 @@ from typing import Final
 from streams.redaction.detect.dates import calendar_parts
 
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
+_PAIRS: Final = tuple(first + second for second in _LETTERS for first in _LETTERS)
 _NUM_VALUE_LETTERS: Final = 10
 _NUM_CHECK_LETTERS: Final = 3
 _PLACEHOLDER: Final = re.compile(
@@ -73,10 +74,10 @@ class Placeholders:
         encoded = message.encode("utf-8", "surrogatepass")
         number = int.from_bytes(hmac.digest(self._key, encoded, "sha256")[:16])
         letters = []
-        for _ in range(num_letters):
-            number, place = divmod(number, len(_LETTERS))
-            letters.append(_LETTERS[place])
-        return "".join(letters)
+        for _ in range(0, num_letters, 2):
+            number, place = divmod(number, len(_PAIRS))
+            letters.append(_PAIRS[place])
+        return "".join(letters)[:num_letters]
 
 
 def bare(text: str) -> str | None:

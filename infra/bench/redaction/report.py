@@ -20,12 +20,11 @@ _RECALL_GOALS: Final[tuple[tuple[str, Sequence[str], Sequence[str], float], ...]
     ("Chinese names", ("name",), ("zh",), 0.75),
 )
 _MAX_OVER: Final = 0.02
-#: Corpora of negatives that are more than a few sentences.
-_LARGE: Final = frozenset({"code", "prose about code", "logs", "protocol"})
+_MIN_TIMES: Final = 5
 
 
 def tables(outcomes: Sequence[Outcome], half: str) -> str:
-    """Recall by kind and language, then precision, over-redaction and speed, of each system."""
+    """Recall by kind and language, then precision and over-redaction, of each system."""
     keys = sorted({key for outcome in outcomes for key in outcome.score.by_kind})
     names = [f"`{outcome.system}`" for outcome in outcomes]
     lines = [
@@ -45,8 +44,6 @@ def tables(outcomes: Sequence[Outcome], half: str) -> str:
         _row("recall over all kinds", [_share(o.score.recall) for o in outcomes]),
         _row("findings that touch something annotated",
              [_share(o.score.precision) for o in outcomes]),
-        _row("characters per second on one core",
-             [f"{o.characters_per_second:,.0f}" for o in outcomes]),
     ]  # fmt: skip
     lines += ["", "Characters redacted where nothing is private:", ""]
     lines += [
@@ -57,6 +54,9 @@ def tables(outcomes: Sequence[Outcome], half: str) -> str:
         shares = [_share(_over(o.score, corpus)) for o in outcomes]
         size = f"{outcomes[0].score.negative_characters[corpus]:,}"
         lines.append(_row(corpus, [size, *shares]))
+    everything = sum(outcomes[0].score.negative_characters.values())
+    shares = [_share(_over_all(o.score)) for o in outcomes]
+    lines.append(_row("all together", [f"{everything:,}", *shares]))
     return "\n".join(lines)
 
 
@@ -73,19 +73,31 @@ def goals(outcomes: Sequence[Outcome], half: str) -> str:
     if accurate := by_name.get("accurate"):
         for label, kinds, languages, least in _RECALL_GOALS:
             lines.append(_recall_row(label, accurate.score, kinds, languages, least))
-        for label, is_large in (("code, prose about code, logs, protocol", True), ("other", False)):
-            share = _over_all(accurate.score, is_large=is_large)
-            reached = None if share is None else share <= _MAX_OVER
-            lines.append(_goal(f"over-redaction, {label} ≤ 2 %", _share(share), reached))
+        share = _over_all(accurate.score)
+        reached = None if share is None else share <= _MAX_OVER
+        label = "over-redaction of code, logs and negatives together ≤ 2 %"
+        lines.append(_goal(label, _share(share), reached))
+    fast, stock = by_name.get("fast"), by_name.get(STOCK)
+    if fast and stock:
+        recalls = fast.score.recall or 0.0, stock.score.recall or 0.0
+        lines.append(
+            _goal("`fast` has at least stock Presidio's recall",
+                  " and ".join(map(_share, recalls)), recalls[0] >= recalls[1])
+        )  # fmt: skip
+    return "\n".join([*lines, ""])
+
+
+def speeds(outcomes: Sequence[Outcome]) -> str:
+    """Characters per second of one core in the same run over the same documents."""
+    by_name = {outcome.system: outcome for outcome in outcomes}
+    lines = ["| | characters per second on one core |", "|---|---|"]
+    lines += [_row(f"`{o.system}`", [f"{o.characters_per_second:,.0f}"]) for o in outcomes]
     fast, stock = by_name.get("fast"), by_name.get(STOCK)
     if fast and stock:
         times = fast.characters_per_second / stock.characters_per_second
-        recalls = fast.score.recall or 0.0, stock.score.recall or 0.0
-        lines += [
-            _goal("`fast` ≥ 5 times stock Presidio's speed", f"{times:.1f} times", times >= 5),
-            _goal("`fast` has at least stock Presidio's recall",
-                  " and ".join(map(_share, recalls)), recalls[0] >= recalls[1]),
-        ]  # fmt: skip
+        verdict = "met" if times >= _MIN_TIMES else "missed"
+        said = f"`fast` is {times:.1f} times as fast as stock Presidio"
+        lines += ["", f"{said}, of {_MIN_TIMES} asked for: {verdict}."]
     return "\n".join([*lines, ""])
 
 
@@ -108,10 +120,9 @@ def _goal(label: str, reached: str, is_met: bool | None) -> str:  # noqa: FBT001
     return _row(label, [reached, {True: "met", False: "missed", None: ""}[is_met]])
 
 
-def _over_all(score: Score, *, is_large: bool) -> float | None:
-    chosen = [each for each in score.negative_characters if (each in _LARGE) is is_large]
-    total = sum(score.negative_characters[each] for each in chosen)
-    return sum(score.negative_redacted[each] for each in chosen) / total if total else None
+def _over_all(score: Score) -> float | None:
+    total = sum(score.negative_characters.values())
+    return sum(score.negative_redacted.values()) / total if total else None
 
 
 def leaks(tiers: Sequence[str], counts: Iterable[tuple[Counter[str], Counter[str]]]) -> str:
@@ -119,7 +130,7 @@ def leaks(tiers: Sequence[str], counts: Iterable[tuple[Counter[str], Counter[str
     found = list(counts)
     planted = found[0][0]
     names = [f"`{tier}`" for tier in tiers]
-    lines = ["", "Values planted in 1,000 made-up sessions, and those left:", ""]
+    lines = ["Values planted in 1,000 made-up sessions, and those left:", ""]
     lines += ["| kind | planted | " + " | ".join(names) + " |", "|---|---|" + "---|" * len(names)]
     for kind in sorted(planted):
         cells = [f"{planted[kind]:,}", *(f"{left[kind]:,}" for _, left in found)]

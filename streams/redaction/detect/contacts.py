@@ -36,6 +36,7 @@ _SPELT_HINTS: Final = (
 _HANDLE: Final = re.compile(
     r"(?<![A-Za-z0-9_@/.-])(?P<first>[^\W\d_]{2,24})_(?P<last>[^\W\d_]{2,24})_\d{3,5}(?![A-Za-z0-9_])"
 )
+_HANDLE_END: Final = re.compile(r"_\d{3}")
 _HANDLE_KEY: Final = re.compile(
     r"(?i)(?:^|[._])(?:user_?(?:id|name)|login|handle|screen_name|account_?name)$"
 )
@@ -71,7 +72,7 @@ def find(text: str, context: str | None) -> Iterator[Span]:
     if any(hint in lower for hint in _SPELT_HINTS):
         for match in _SPELT.finditer(text):
             yield Span(match.start(), match.end(), "EMAIL_ADDRESS", 0.8)
-    if "_" in text:
+    if "_" in text and _HANDLE_END.search(text):
         yield from _handles(text)
     if context is not None:
         yield from _by_key(text, context)

@@ -27,6 +27,7 @@ _MONTH: Final = (
     r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
 )
 _YEAR: Final = r"(?:19|20)\d\d"
+_ANY_YEAR: Final = re.compile(_YEAR)
 #: A clock time after the date makes it a time stamp; midnight is how databases write a day.
 _NO_CLOCK: Final = r"(?![ T](?!00:00)\d\d:\d\d)(?!\d)"
 _DATE: Final = re.compile(
@@ -65,7 +66,7 @@ def find(text: str, context: str | None) -> Iterator[Span]:
         yield Span(0, len(text), KIND)
         return
     ends = list(label_ends(text.lower(), _LABELS))
-    for match in _DATE.finditer(text):
+    for match in _DATE.finditer(text) if _ANY_YEAR.search(text) else ():
         parts = calendar_parts(match.group())
         if parts is None:
             continue

@@ -65,8 +65,11 @@ _SWEDISH: Final = re.compile(r"\d(?<![\w.-].)(?:\d{2})?\d[01]\d[0-3]\d[-+]\d{4}(
 _SINGAPORE: Final = re.compile(r"[STFG](?<!\w.)\d{7}[A-Z](?!\w)")
 
 
-#: All formats but those with points have as many in a row.
-_FOUR_DIGITS: Final = re.compile(r"\d{4}|\d{3}\.\d{3}|[A-Z]\d{3}[A-Z]")
+#: What one of the formats has in it; most texts hold none of these.
+_FORMED: Final = re.compile(
+    r"\d(?:\d{5}|\d{3}[ -]\d{4}|\d{3}(?<=[A-Z]{5}\d{4})"
+    r"|\d{2}(?:\.\d{3}|(?<=[A-Z]\d{3})[A-Z])|\d\.\d{3}\.)"
+)
 
 
 def find(text: str, context: str | None) -> Iterator[Span]:
@@ -74,7 +77,7 @@ def find(text: str, context: str | None) -> Iterator[Span]:
     if context is not None and _KEY.search(context) and _is_mark(text.strip(), weak=False):
         yield Span(0, len(text), KIND)
         return
-    for pattern, holds in _FORMS if _FOUR_DIGITS.search(text) else ():
+    for pattern, holds in _FORMS if _FORMED.search(text) else ():
         for match in pattern.finditer(text):
             if holds(re.sub("[ .-]", "", match.group())):
                 yield Span(match.start(), match.end(), KIND, 0.9)

@@ -27,6 +27,8 @@ _LINE: Final = re.compile(
     r"[*\"',]{0,4}[ \t]*$",
     re.MULTILINE,
 )
+#: Between a key and its value, and between rows. Most texts of one line hold none.
+_MARKS: Final = ("=", ":", "\uff1a", "\n")
 _DELIMITERS: Final = ("|", "\t", ",", ";")
 _MAX_COLUMNS: Final = 60
 _DIGIT: Final = re.compile(r"\d")
@@ -35,7 +37,7 @@ _BLANK: Final = re.compile(r"[ \t\"']*")
 
 def find(text: str) -> Iterator[Span]:
     """Values whose key, heading or label says that they are private."""
-    if _TELLING.search(text) is None:
+    if not any(mark in text for mark in _MARKS) or _TELLING.search(text) is None:
         return
     for key, start, end in _values(text):
         value = text[start:end]

@@ -36,11 +36,11 @@ _LABELLED: Final = re.compile(
     rf"[*\"']{{0,3}}\s?(?:[:：]|-|\bis\b)\s?[*\"']{{0,3}}\s?(?P<value>{_NAME})"
 )
 _ADDRESSED: Final = re.compile(
-    rf"(?:\b(?:[Mm]y name(?:['’]s| is)|I['’]?m|I am|[Dd]ear|[Hh]i|[Hh]ello|[Hh]ey"
-    rf"|[Tt]hank you(?: very much)?,"
-    rf"|[Tt]hanks,|[Ss]orry,|[Aa]pologi[sz]e(?: for[^.,]{{0,40}})?,|[Ww]elcome(?: back)?,"
-    rf"|[Uu]nderstood,"
-    rf"|[Cc]ertainly,|[Rr]egards,|[Ss]incerely,)|\b(?:Mr|Mrs|Ms|Dr|Prof|Herr|Frau|Señor|Mme)\b\.?)"
+    rf"[MmIDdHhTtSsAaWwUuCcRrPF](?<!\w.)(?:(?<=[Mm])y name(?:['’]s| is)|(?<=I)(?:['’]?m| am)"
+    rf"|(?<=[Dd])ear|(?<=[Hh])(?:i|ello|ey)|(?<=[Tt])hank(?: you(?: very much)?|s),|(?<=[Ss])orry,"
+    rf"|(?<=[Aa])pologi[sz]e(?: for[^.,]{{0,40}})?,|(?<=[Ww])elcome(?: back)?,"
+    rf"|(?<=[Uu])nderstood,|(?<=[Cc])ertainly,|(?<=[Rr])egards,|(?<=[Ss])incerely,"
+    rf"|(?:(?<=M)(?:rs?|s|me)|(?<=D)r|(?<=P)rof|(?<=H)err|(?<=F)rau|(?<=S)eñor)\b\.?)"
     rf"\s(?P<value>{_NAME})"
 )
 _BEFORE_DATE: Final = re.compile(

@@ -27,6 +27,7 @@ _CARD: Final = re.compile(rf"[1-6]{_BEFORE}(?:(?<!1)\d{{3}}|(?<=1)800)(?:[ -]?\d
 _IBAN: Final = re.compile(
     r"[A-Z](?<![A-Za-z0-9].)[A-Z]\d{2}(?:[ -]?[A-Z0-9]){11,30}(?![A-Za-z0-9])", re.IGNORECASE
 )
+_CHECK_DIGITS: Final = re.compile(r"\d(?<=[A-Za-z]{2}\d)\d")
 _SSN: Final = re.compile(rf"\d{_BEFORE}\d{{2}}([- ])\d{{2}}\1\d{{4}}{_AFTER}")
 _SSN_LABELS: Final = ("ssn", "social security")
 _SSN_VALUE: Final = re.compile(r"[^\d\n]{0,24}(?P<value>\d{9}|\d{3}[- ]?\d{2}[- ]?\d{4})(?!\d)")
@@ -74,10 +75,20 @@ def _identifiers(text: str) -> Iterator[Span]:
         for match in pattern.finditer(text):
             if holds(re.sub("[ -]", "", match.group())):
                 yield Span(match.start(), match.end(), kind, score)
-    for match in _IBAN.finditer(text):
+    for match in _ibans(text):
         length = iban_length(re.sub("[ -]", "", match.group()).upper())
         if length:
             yield Span(match.start(), match.start() + _reach(match.group(), length), "IBAN_CODE")
+
+
+def _ibans(text: str) -> Iterator[re.Match[str]]:
+    """As `_IBAN.finditer`, tried only where two digits follow two letters: most texts hold few."""
+    end = 0
+    for digits in _CHECK_DIGITS.finditer(text):
+        start = digits.start() - 2
+        if start >= end and (match := _IBAN.match(text, start)):
+            end = match.end()
+            yield match
 
 
 def _reach(written: str, num_characters: int) -> int:

@@ -21,9 +21,12 @@ _SHORTEST: Final = 32
 
 def blank_opaque(text: str) -> str:
     """`text` with every opaque run replaced by as many NUL characters."""
-    if len(text) < _SHORTEST:
+    longest = len(text)
+    if longest >= _SHORTEST:
+        longest = max(map(len, text.split()), default=0)  # no run holds a blank
+    if longest < _SHORTEST:
         return text
-    if len(text) >= 100:
+    if longest >= 100:
         if ";base64," in text:
             text = _DATA_URI.sub(_blank, text)
         text = _BASE64_RUN.sub(_blank_if_mixed, text)

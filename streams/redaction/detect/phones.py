@@ -171,10 +171,12 @@ _PARTY_KEY: Final = re.compile(
     r"(?i)(?:^|[._])(?:to|from|recipients?|number|caller|callee|sender|contact|sms|to_?number)$"
 )
 _BARE: Final = re.compile(r"[2-9]\d{9}")
-_SPELT_MARKS: Final = (" dot ", " dash ", " hyphen ", " point ", " space ")
+_SPELT_JOINT: Final = re.compile(r"\d (?:dot|dash|hyphen|point|space) \d{2}", re.IGNORECASE)
 _SPELT_MARK: Final = re.compile(
     r"(?<![A-Za-z0-9_.])\+?\d{1,4}(?: (?:dot|dash|hyphen|point|space) \d{2,5}){2,5}(?!\w)", re.I
 )
+#: What every form of a number but the spelt ones has in it; most texts hold none.
+_DIGITS_TOGETHER: Final = re.compile(r"\d[\d ()./+-]{4,}\d")
 _DIGIT_WORDS: Final = (
     "zero", "oh", "nought", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
 )  # fmt: skip
@@ -194,6 +196,16 @@ def find(text: str, context: str | None) -> Iterator[Span]:
     if context is not None and _KEY.search(context) and 6 <= len(digits_of(text)) <= 15:
         yield Span(0, len(text), KIND)
         return
+    if _DIGITS_TOGETHER.search(text):
+        yield from _written(text)
+    if _SPELT_JOINT.search(text):
+        yield from _with_spelt_marks(text)
+    party = context is None or _PARTY_KEY.search(context)
+    if party and _BARE.fullmatch(text.strip()):
+        yield Span(0, len(text), KIND, 0.5)
+
+
+def _written(text: str) -> Iterator[Span]:
     for match in _matches(text):
         num_digits = len(digits_of(match.group()))
         fewest = 8 if match.group()[0] in "(+0" else 9
@@ -201,9 +213,6 @@ def find(text: str, context: str | None) -> Iterator[Span]:
             yield Span(match.start(), match.end(), KIND, 0.8)
     yield from _in_groups(text)
     yield from _labelled(text)
-    party = context is None or _PARTY_KEY.search(context)
-    if party and _BARE.fullmatch(text.strip()):
-        yield Span(0, len(text), KIND, 0.5)
 
 
 def _matches(text: str) -> Iterator[re.Match[str]]:
@@ -236,8 +245,10 @@ def _in_groups(text: str) -> Iterator[Span]:
         near = text[max(0, match.start() - _NEAR) : match.start()]
         if _NEAR_WORD.search(near[near.rfind("\n") + 1 :]):
             yield Span(match.start(), match.end(), KIND, 0.5)
-    is_spelt = any(mark in text for mark in _SPELT_MARKS)
-    for match in _SPELT_MARK.finditer(text) if is_spelt else ():
+
+
+def _with_spelt_marks(text: str) -> Iterator[Span]:
+    for match in _SPELT_MARK.finditer(text):
         if len(digits_of(match.group())) >= 7:
             yield Span(match.start(), match.end(), KIND, 0.6)
 

@@ -134,7 +134,8 @@ def _stretches(text: str) -> Iterator[int]:
 
 def _by_place(text: str) -> Iterator[Span]:
     """Values of flags and of signed addresses, and random letters near a word for keys."""
-    if "-u" in text or "--" in text or "=" in text or "machine " in text:
+    is_netrc = "machine " in text and "login " in text
+    if is_netrc or "-u" in text or "--" in text or "=" in text:
         for match in _FLAGS.finditer(text):
             group = match.lastgroup
             if group is not None and _is_secret_value(match[group]):
