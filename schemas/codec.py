@@ -11,6 +11,7 @@ import io
 import json
 import math
 import struct
+from collections.abc import Collection
 from typing import Any
 
 import fastavro
@@ -33,6 +34,10 @@ PUBLISHABLE: dict[str, type] = {
     "trajectory_end": TrajectoryEnd,
 }
 
+#: What reading bytes that somebody else wrote may raise.
+_NOT_THAT_SCHEMA = (
+    ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, MemoryError,
+)  # fmt: skip
 _SCHEMA_IDS = {cls: schema_id for schema_id, (cls, _) in sorted(avro.RELEASES.items())}
 
 
@@ -75,13 +80,55 @@ def _decode_avro(value: bytes) -> Any:
     body = io.BytesIO(value)
     body.seek(HEADER.size)
     try:
-        plain: Any = fastavro.schemaless_reader(body, _writer(schema_id), _writer(latest))
+        readers = () if latest == schema_id else (_writer(latest),)
+        plain: Any = fastavro.schemaless_reader(body, _writer(schema_id), *readers)
         event = avro.from_plain(cls, plain)
-    except (ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, MemoryError):
+    except _NOT_THAT_SCHEMA:
         raise PermanentError(Reason.UNDECODABLE) from None
     if body.read(1):
         raise PermanentError(Reason.UNDECODABLE)
     return event
+
+
+@functools.cache
+def _plain_reader(schema_id: int) -> Any:
+    """The same schema with times as the numbers that they are on the wire."""
+    return fastavro.parse_schema(
+        _without_times(json.loads(avro.released_file(schema_id).read_text()))
+    )
+
+
+def _without_times(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_times(member) for member in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("logicalType") == "timestamp-micros":
+        return schema["type"]
+    return {name: _without_times(value) for name, value in schema.items()}
+
+
+def decode_plain(value: bytes, classes: Collection[type]) -> tuple[type, dict[str, Any]] | None:
+    """Type and plain values of framed Avro, for whoever does not need the record itself.
+
+    Times are microseconds since 1970 and enumerations are texts. None for what is not framed Avro
+    of one of `classes`, or not whole: `decode` says why.
+    """
+    if len(value) < HEADER.size or value[0] != MAGIC:
+        return None
+    _, schema_id = HEADER.unpack_from(value)
+    cls, _ = avro.RELEASES.get(schema_id, (None, 0))
+    if cls is None or cls not in classes:
+        return None
+    latest = _SCHEMA_IDS[cls]
+    readers = () if latest == schema_id else (_plain_reader(latest),)
+    body = io.BytesIO(value)
+    body.seek(HEADER.size)
+    try:
+        plain: Any = fastavro.schemaless_reader(body, _plain_reader(schema_id), *readers)
+    except _NOT_THAT_SCHEMA:
+        return None
+    return None if body.read(1) else (cls, plain)
 
 
 @functools.cache
@@ -142,6 +189,7 @@ __all__ = [
     "Exchange",
     "decode",
     "decode_json",
+    "decode_plain",
     "encode",
     "to_json",
     "validate",

@@ -35,6 +35,8 @@ class Table:
 
     def id_of(self, cells: Mapping[str, Any]) -> str:
         """The same from the values of a row."""
+        if len(self.id_columns) == 1:
+            return str(cells[self.id_columns[0]])
         return "/".join(str(cells[column]) for column in self.id_columns)
 
 

@@ -1,7 +1,6 @@
 """Between a Faust stream and a lane: a bounded inbox, batches, retries, acknowledgements."""
 
 import asyncio
-import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
@@ -175,7 +174,7 @@ class Pump:
         deadline = loop.time() + self._linger_seconds
         left_bytes = self._max_bytes - num_bytes_of(first.record)
         while len(batch) < self._max_batch and left_bytes > 0:
-            entry = await self._next(deadline - loop.time())
+            entry = self._lies_there() or await self._next(deadline - loop.time())
             if entry is None:
                 break
             left_bytes -= num_bytes_of(entry.record)
@@ -184,21 +183,24 @@ class Pump:
 
     async def _next(self, wait_seconds: float) -> "_Entry | None":
         """The next of the inbox: what lies there at once, else what comes in so many seconds."""
-        entry = await self._waited(wait_seconds)
-        if entry is not None:
-            self._count(-num_bytes_of(entry.record))
-        return entry
-
-    async def _waited(self, wait_seconds: float) -> "_Entry | None":
-        with contextlib.suppress(asyncio.QueueEmpty):
-            return self._inbox.get_nowait()  # a timer for each record would cost more than it does
-        if wait_seconds <= 0:
-            return None
+        entry = self._lies_there()
+        if entry is not None or wait_seconds <= 0:
+            return entry
         try:
             async with asyncio.timeout(wait_seconds):
-                return await self._inbox.get()
+                entry = await self._inbox.get()
         except TimeoutError:
             return None
+        self._count(-num_bytes_of(entry.record))
+        return entry
+
+    def _lies_there(self) -> "_Entry | None":
+        """What lies in the inbox costs neither a timer nor a coroutine."""
+        if self._inbox.empty():
+            return None
+        entry = self._inbox.get_nowait()
+        self._count(-num_bytes_of(entry.record))
+        return entry
 
     def _remember(self, entry: "_Entry") -> list[Received]:
         """The record, unless its partition was taken away since it came in."""

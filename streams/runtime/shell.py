@@ -6,6 +6,7 @@ acknowledges a record whose agent raised and does not wait for a changelog befor
 """
 
 import asyncio
+import gc
 import logging
 import os
 import sys
@@ -47,6 +48,8 @@ log = structlog.get_logger()
 
 EXIT_CONFIG = 2
 REFRESH_SECONDS = 5.0
+#: New objects before the youngest are looked at, and how often then the older ones.
+_COLLECT_AFTER = (50_000, 20, 50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +214,7 @@ class Shell:
     async def _announce(self) -> None:
         """Touch the file by which a supervisor sees that the processor is ready."""
         self._is_ready.set()
+        collect_seldom()
         if self._health is not None:  # whoever sees the file finds the health of a ready process
             await asyncio.to_thread(self._health.refresh, REFRESH_SECONDS)
         path = self.context.settings.data_dir / "run" / f"{self._group}.ready"
@@ -275,6 +279,17 @@ def _die(code: int, event: str, **details: Any) -> None:
     log.error(event, **details)
     sys.stderr.flush()
     os._exit(code)
+
+
+def collect_seldom() -> None:
+    """Look for cycles only among what is new, and a few times a second at most under load.
+
+    A batch makes hundreds of thousands of objects that are in no cycle. With Python's own
+    thresholds, looking through them and through all modules took a fifth of the CPU time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECT_AFTER)
 
 
 async def _acknowledge(event: Any) -> None:

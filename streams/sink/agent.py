@@ -28,6 +28,8 @@ from streams.runtime.lane import coordinates, dead_letter
 from streams.runtime.shell import Shell
 from streams.sink.migrate import open_migrated
 from streams.sink.rows import Row, to_row
+from streams.sink.store import leave_data_frames_out
+from streams.sink.straight import straight_row
 from streams.sink.writer import Writer
 
 log = structlog.get_logger()
@@ -48,7 +50,9 @@ SINGLE_TOPICS = (
     topics.QUARANTINE,
     *(topics.dead_letter_topic(name) for name in topics.DEAD_LETTERED),
 )
-#: Bytes of records that one insert is made of at most; more rows go into a second one.
+#: Records, and bytes of them, that one insert is made of at most; more rows go into a second one.
+#: A row with nothing in it takes 6 kB while it is made, whatever its record took.
+MAX_INSERT_ROWS = 2_000
 MAX_INSERT_BYTES = 16 * 1024**2
 #: How long a sink that starts waits for a store that is not there.
 STORE_WAIT_SECONDS = 120.0
@@ -77,7 +81,7 @@ class SinkLane:
     async def process(self, records: Sequence[Received]) -> list[Received]:
         """All records, once their rows are stored or their dead letters delivered."""
         letters: list[Record] = []
-        for part in _parts(records, MAX_INSERT_BYTES):
+        for part in _parts(records):
             # Decoding and the client block; in a thread they leave the loop to Kafka's heartbeats.
             loop = asyncio.get_running_loop()
             letters += await loop.run_in_executor(self._thread, self._write, part)
@@ -107,7 +111,8 @@ class SinkLane:
         topic, partition, offset = where
         at = Coordinates(topic=topic, partition=partition, offset=offset)
         with self._crashes.counting(where):
-            return to_row(decode(record.value), at, self._clock.now())
+            now = self._clock.now()
+            return straight_row(record.value, at, now) or to_row(decode(record.value), at, now)
 
     def _dead_letter(self, record: Received, error: PermanentError) -> Record:
         self._count("dead_lettered", 1)
@@ -117,13 +122,13 @@ class SinkLane:
         self._metrics.counter("headrace_records", group=topics.SINK, result=result).inc(number)
 
 
-def _parts(records: Sequence[Received], max_bytes: int) -> Iterator[list[Received]]:
-    """The records in order, cut where a part would grow over `max_bytes`."""
+def _parts(records: Sequence[Received]) -> Iterator[list[Received]]:
+    """The records in order, cut where a part would grow over what one insert is made of."""
     part: list[Received] = []
     num_bytes = 0
     for record in records:
         size = len(record.value or b"")
-        if part and num_bytes + size > max_bytes:
+        if len(part) == MAX_INSERT_ROWS or (part and num_bytes + size > MAX_INSERT_BYTES):
             yield part
             part, num_bytes = [], 0
         part.append(record)
@@ -135,6 +140,7 @@ def _parts(records: Sequence[Received], max_bytes: int) -> Iterator[list[Receive
 def build(shell: Shell) -> None:
     """Migrate the store, then read the topics. One connection a lane: they write side by side."""
     settings = shell.context.settings
+    leave_data_frames_out()
     for inputs in (TRAJECTORY_TOPICS, SINGLE_TOPICS):
         store, applied = open_migrated(settings, wait_seconds=STORE_WAIT_SECONDS, pause=time.sleep)
         for migration in applied:

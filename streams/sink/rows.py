@@ -76,8 +76,12 @@ class Row:
     cells: Cells
 
 
-_ABOUT_WEIGHTS = (WeightsManifest, Proposal, ProposalAnswer, RingAssignment, WeightsAck)
-_TABLE_OF = {table.event: table for table in tables.TABLES}
+#: Of these the row that was emitted last counts.
+_LAST_WORD = (
+    TrajectorySummary, Sample, MicroBatch,
+    WeightsManifest, Proposal, ProposalAnswer, RingAssignment, WeightsAck,
+)  # fmt: skip
+TABLE_OF = {table.event: table for table in tables.TABLES}
 
 
 def to_row(event: Any, at: Coordinates, recorded_at: datetime) -> Row:
@@ -85,12 +89,17 @@ def to_row(event: Any, at: Coordinates, recorded_at: datetime) -> Row:
 
     PermanentError names the field whose value the store could not hold unchanged.
     """
-    table = _TABLE_OF.get(type(event))
+    table = TABLE_OF.get(type(event))
     if table is None:
         raise PermanentError(Reason.UNEXPECTED_EVENT)
     cells = _flatten(event)
-    cells |= _columns_beside(event)
-    version = _version(event, cells, at)
+    cells |= _columns_beside(event, cells)
+    return row_of_cells(table, cells, at, recorded_at)
+
+
+def row_of_cells(table: tables.Table, cells: Cells, at: Coordinates, recorded_at: datetime) -> Row:
+    """The row whose `cells` say what the event says; where it was read is added to them."""
+    version = _version(table.event, cells, at)
     cells |= {
         "kafka_topic": at.topic,
         "kafka_partition": at.partition,
@@ -101,11 +110,11 @@ def to_row(event: Any, at: Coordinates, recorded_at: datetime) -> Row:
     return Row(table, table.id_of(cells), version, cells)
 
 
-def _columns_beside(event: Any) -> Cells:
+def _columns_beside(event: Any, cells: Cells) -> Cells:
     """Columns that are no fields: ids of records that have none, versions of a step."""
     match event:
         case Step():
-            return {"policy_versions": _policy_versions(event)}
+            return {"policy_versions": policy_versions(cells)}
         case Proposal():
             return {"proposal_id": proposal_id(event)}
         case WeightsAck():
@@ -115,20 +124,19 @@ def _columns_beside(event: Any) -> Cells:
     return {}
 
 
-def _policy_versions(step: Step) -> list[int]:
+def policy_versions(cells: Cells) -> list[int]:
     """Versions in the order of their first token; the step's own where no spans are given."""
-    model = step.model_version
-    spans = sorted(model.spans, key=lambda span: span.start)
-    found = dict.fromkeys(span.policy_version for span in spans)
-    if not found and model.policy_version is not None:
-        return [model.policy_version]
+    spans = sorted(cells["spans"], key=operator.itemgetter(0))
+    found = dict.fromkeys(version for _, _, version in spans)
+    if not found and cells["policy_version"] is not None:
+        return [cells["policy_version"]]
     return list(found)
 
 
 # -- which row counts --------------------------------------------------------------------------
 
 
-def _version(event: Any, cells: Cells, at: Coordinates) -> int:
+def _version(cls: type, cells: Cells, at: Coordinates) -> int:
     """32 bits each of first and second rank, 64 of order, 64 of tie-break, 64 of content.
 
     Reward: the highest revision, then the highest replay epoch, then the latest judgement, then
@@ -138,23 +146,23 @@ def _version(event: Any, cells: Cells, at: Coordinates) -> int:
     about weights. Decision: that a sample is
     trained is the last word, else as for the sample.
     """
-    epoch = _within("replay_epoch", getattr(event, "replay_epoch", 0), MAX_UINT32)
+    epoch = _within("replay_epoch", cells.get("replay_epoch", 0), MAX_UINT32)
     ranks, order, tie = (epoch, 0), 0, 0
-    if isinstance(event, Reward):
-        ranks = (_within("revision", event.revision, MAX_UINT32), epoch)
-        order, tie = cells["occurred_at"], _leading_bits(event.digest)
-    elif isinstance(event, Step):
-        ranks = (epoch, int(event.outcome is Outcome.COMPLETE))
+    if cls is Reward:
+        ranks = (_within("revision", cells["revision"], MAX_UINT32), epoch)
+        order, tie = cells["occurred_at"], _leading_bits(cells["digest"])
+    elif cls is Step:
+        ranks = (epoch, int(cells["outcome"] == Outcome.COMPLETE))
         order = _MAX_UINT64 - cells["started_at"]
-    elif isinstance(event, SampleDecision):
-        ranks, order = (int(event.decision is Decision.TRAINED), epoch), at.offset
-    elif isinstance(event, (TrajectorySummary, Sample, MicroBatch, *_ABOUT_WEIGHTS)):
+    elif cls is SampleDecision:
+        ranks, order = (int(cells["decision"] == Decision.TRAINED), epoch), at.offset
+    elif cls in _LAST_WORD:
         order = at.offset
-    elif isinstance(event, DeadLetter | Quarantined | AuditEvent):
+    elif cls in (DeadLetter, Quarantined, AuditEvent):
         order = cells["occurred_at"]
     content = _content_digest(cells)
-    if isinstance(event, Reward):  # of two that say the same, the one that knows its trajectory
-        content = content >> 1 | bool(event.trajectory_id) << 63
+    if cls is Reward:  # of two that say the same, the one that knows its trajectory
+        content = content >> 1 | bool(cells["trajectory_id"]) << 63
     return ranks[0] << 224 | ranks[1] << 192 | order << 128 | tie << 64 | content
 
 
@@ -282,7 +290,7 @@ def _version_ref(field: str, ref: VersionRef) -> tuple[int, str]:
 Put = Callable[[Any, Cells], None]
 Convert = Callable[[str, Any], Any]
 
-_CONVERT: dict[Any, Convert] = {
+CONVERT: dict[Any, Convert] = {
     str: _text,
     int: _integer,
     float: _number,
@@ -303,7 +311,7 @@ _CONVERT: dict[Any, Convert] = {
 #: digests of its tensors.
 _LEFT_OUT = (TrainingSequence, ChunkRef, BlobRef, TensorDigest)
 #: Singular of the field of messages, for the column that holds their roles.
-_ROLES = {"new_messages": "new_message_roles", "output": "output_roles"}
+ROLES = {"new_messages": "new_message_roles", "output": "output_roles"}
 
 
 def _flatten(event: Any) -> Cells:
@@ -320,7 +328,7 @@ def _plan(cls: type) -> tuple[Put, ...]:
 
 
 def _put(cls: type, name: str, hint: Any) -> Put:
-    kind, optional = _without_none(hint)
+    kind, optional = without_none(hint)
     if typing.get_origin(kind) is tuple:
         return _put_list(name, typing.get_args(kind)[0])
     if kind is Coordinates:
@@ -335,10 +343,10 @@ def _put(cls: type, name: str, hint: Any) -> Put:
         return lambda event, cells: cells.update(_flatten(getattr(event, name)))
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return _put_value(name, lambda _, value: value.value, optional=optional)
-    return _put_value(name, _CONVERT[kind], optional=optional)
+    return _put_value(name, CONVERT[kind], optional=optional)
 
 
-def _without_none(hint: Any) -> tuple[Any, bool]:
+def without_none(hint: Any) -> tuple[Any, bool]:
     if typing.get_origin(hint) not in (types.UnionType, typing.Union):
         return hint, False
     members = [member for member in typing.get_args(hint) if member is not type(None)]
@@ -385,7 +393,7 @@ def _put_list(name: str, item: type) -> Put:
         return lambda _event, _cells: None
     if name in ("token_ids", "prompt_token_ids"):
         return lambda event, cells: cells.update({name: _uint32s(name, getattr(event, name))})
-    convert = _CONVERT[item]
+    convert = CONVERT[item]
 
     def put(event: Any, cells: Cells) -> None:
         cells[name] = [convert(name, value) for value in getattr(event, name)]
@@ -397,6 +405,6 @@ def _put_messages(name: str) -> Put:
     def put(event: Any, cells: Cells) -> None:
         messages = getattr(event, name)
         cells[name] = [message.body for message in messages]
-        cells[_ROLES[name]] = [message.role for message in messages]
+        cells[ROLES[name]] = [message.role for message in messages]
 
     return put

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import clickhouse_connect
+from clickhouse_connect.driver import options
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import (
     ClickHouseError,
@@ -117,6 +118,13 @@ def open_client(settings: Settings, *, database: str | None = None) -> Client:
             autogenerate_session_id=False,
         )
     return client
+
+
+def leave_data_frames_out() -> None:
+    """The client library loads pandas at its first insert, where that is installed, to see whether
+    rows are a data frame. Ours never are, and it takes 70 MB."""
+    options.pd = None
+    options.pd_time_test = None
 
 
 class ClickHouseStore:

@@ -6,6 +6,7 @@ even of rows that were deleted meanwhile: the engine would take them for a repet
 """
 
 import hashlib
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -51,7 +52,7 @@ class Writer:
 
     def _insert(self, table: tables.Table, rows: Sequence[Row], progress: _Progress) -> None:
         types = self._column_types(table, rows[0])
-        values = [[row.cells[column] for column in types] for row in rows]
+        values = list(map(operator.itemgetter(*types), [row.cells for row in rows]))
         try:
             with self._metrics.histogram("headrace_sink_insert_seconds", table=table.name).time():
                 self._store.insert(table.log, types, values, token(rows, self._replay_epoch))
