@@ -48,8 +48,7 @@ class Connection:
         try:
             reader, writer = await self._open()
             writer.write(self._request(path, body))
-            lines = (await reader.readuntil(b"\r\n\r\n")).lower()
-            _require_stream(lines)
+            _require_stream((await reader.readuntil(b"\r\n\r\n")).lower())
             while size := int(await reader.readuntil(b"\r\n"), 16):
                 data = await reader.readexactly(size + 2)
                 yield data[:-2], time.perf_counter()
@@ -102,7 +101,10 @@ class Connection:
 
 def _require_stream(lines: bytes) -> None:
     if int(lines[9:12]) != 200 or b"transfer-encoding: chunked" not in lines:
-        raise ValueError(f"no stream but status {int(lines[9:12])}")
+        raise TransientError(
+            f"The answer is no stream in chunks but one of status {int(lines[9:12])}. The logs of "
+            "the stack say why."
+        )
 
 
 async def _chunked(reader: asyncio.StreamReader) -> bytes:
