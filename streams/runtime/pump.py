@@ -4,8 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 
@@ -89,17 +88,21 @@ class Pump:
         async for event in events:
             record = received(event, self._logical)
             tenure = self._revocations[record.topic, record.partition]
-            await self._has_room.wait()
+            if not self._has_room.is_set():
+                await self._has_room.wait()
             self._count(num_bytes_of(record))
-            await self._inbox.put(_Entry(record, event, tenure))
+            entry = _Entry(record, event, tenure)
+            if self._inbox.full():
+                await self._inbox.put(entry)
+            else:
+                self._inbox.put_nowait(entry)
 
     def _count(self, num_bytes: int) -> None:
         """So much more waits in the inbox, or less."""
         self._inbox_bytes += num_bytes
-        if self._inbox_bytes < self._max_bytes:
-            self._has_room.set()
-        else:
-            self._has_room.clear()
+        has_room = self._inbox_bytes < self._max_bytes
+        if has_room is not self._has_room.is_set():
+            (self._has_room.set if has_room else self._has_room.clear)()
 
     async def run(self) -> None:
         """Process batches until cancelled. A bug raises; the caller stops the process."""
@@ -232,8 +235,7 @@ class Pump:
             await asyncio.sleep(wait)
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     """A record in the inbox, its Faust event, and how often its partition had been revoked."""
 
     record: Received
