@@ -53,6 +53,9 @@ class Connection:
                 data = await reader.readexactly(size + 2)
                 yield data[:-2], time.perf_counter()
             await reader.readuntil(b"\r\n")
+        except TransientError:
+            self.close()
+            raise
         except (OSError, EOFError, ValueError) as error:
             self.close()
             raise TransientError(
