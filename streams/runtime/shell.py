@@ -48,8 +48,8 @@ log = structlog.get_logger()
 
 EXIT_CONFIG = 2
 REFRESH_SECONDS = 5.0
-#: New objects before the youngest are looked at, and how often then the older ones.
-_COLLECT_AFTER = (50_000, 20, 50)
+#: New objects after which the young ones are looked through for cycles, Python's own being 700.
+COLLECT_AFTER = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,8 @@ class Shell:
         self._rebalanced_at = time.monotonic()
         self._is_ready = threading.Event()
         self._health: HealthWatch | None = None
+        #: A processor whose batches make many objects and no cycles may set more.
+        self.collect_after = COLLECT_AFTER
         gaps = GapRecorder(
             group=group,
             producer=self.context.producer,
@@ -214,7 +216,7 @@ class Shell:
     async def _announce(self) -> None:
         """Touch the file by which a supervisor sees that the processor is ready."""
         self._is_ready.set()
-        collect_seldom()
+        collect_seldom(self.collect_after)
         if self._health is not None:  # whoever sees the file finds the health of a ready process
             await asyncio.to_thread(self._health.refresh, REFRESH_SECONDS)
         path = self.context.settings.data_dir / "run" / f"{self._group}.ready"
@@ -281,15 +283,15 @@ def _die(code: int, event: str, **details: Any) -> None:
     os._exit(code)
 
 
-def collect_seldom() -> None:
-    """Look for cycles only among what is new, and a few times a second at most under load.
+def collect_seldom(num_objects: int) -> None:
+    """Look for cycles only among what is new, and after so many new objects.
 
     A batch makes hundreds of thousands of objects that are in no cycle. With Python's own
     thresholds, looking through them and through all modules took a fifth of the CPU time.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*_COLLECT_AFTER)
+    gc.set_threshold(num_objects, 20, 50)
 
 
 async def _acknowledge(event: Any) -> None:

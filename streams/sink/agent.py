@@ -54,6 +54,8 @@ SINGLE_TOPICS = (
 #: A row with nothing in it takes 6 kB while it is made, whatever its record took.
 MAX_INSERT_ROWS = 2_000
 MAX_INSERT_BYTES = 16 * 1024**2
+#: Objects before cycles are looked for: about what the rows of one insert are made of.
+COLLECT_AFTER = 50_000
 #: How long a sink that starts waits for a store that is not there.
 STORE_WAIT_SECONDS = 120.0
 
@@ -141,6 +143,7 @@ def build(shell: Shell) -> None:
     """Migrate the store, then read the topics. One connection a lane: they write side by side."""
     settings = shell.context.settings
     leave_data_frames_out()
+    shell.collect_after = COLLECT_AFTER
     for inputs in (TRAJECTORY_TOPICS, SINGLE_TOPICS):
         store, applied = open_migrated(settings, wait_seconds=STORE_WAIT_SECONDS, pause=time.sleep)
         for migration in applied:
