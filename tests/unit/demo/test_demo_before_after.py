@@ -1,12 +1,28 @@
 """What the demo shows of one conversation before and after redaction."""
 
 import io
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
 
-from infra.demo.before_after import Span, placeholders_in, replaced_in, side_by_side, text_of
+from infra.demo.before_after import (
+    Span,
+    placeholders_in,
+    print_before_and_after,
+    replaced_in,
+    side_by_side,
+    text_of,
+)
+from infra.demo.ledger import Call
+from infra.demo.verify import StepRow
+from infra.store import Reader
 from streams.redaction.placeholders import Placeholders
+from tests.unit.demo.test_demo_report import played
 
 EMAIL, NAME = "ada@example.com", "Ada Byron"
 MAKE = Placeholders(b"0123456789abcdef").make
@@ -71,3 +87,39 @@ def test_no_placeholder_is_cut() -> None:
 def test_calls_of_tools_are_part_of_what_a_message_says() -> None:
     call = {"function": {"name": "find", "arguments": "{}"}}
     assert text_of({"role": "assistant", "content": None, "tool_calls": [call]}) == "→ find {}"
+
+
+class Held:
+    """A store that holds one conversation."""
+
+    def rows(self, sql: str, parameters: Mapping[str, object]) -> Iterator[dict[str, Any]]:
+        if "num_kinds" in sql:
+            return iter([{"id": "t1"}])
+        assert parameters == {"id": "t1"}
+        return iter([{"direction": "input", "body": json.dumps(KEPT)},
+                     {"direction": "output", "body": json.dumps(ANSWER)}])  # fmt: skip
+
+
+ANSWER = {"role": "assistant", "content": "Noted."}
+
+
+def test_the_demo_shows_one_conversation_as_it_was_sent_and_as_it_is_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    call = Call("a", 2, True, "chatcmpl-1", "s1", (SENT,), ANSWER, 1.0)
+    known = played()
+    shown_of = replace(
+        known,
+        ledger=replace(known.ledger, calls=[call]),
+        evidence=replace(known.evidence, steps=(StepRow("chatcmpl-1", "s1", "t1"),)),
+    )
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=200)
+    print_before_and_after(console, shown_of, cast("Reader", Held()))
+    text = output.getvalue()
+    assert "One trajectory before and after redaction" in text
+    for written in (EMAIL, MAKE("EMAIL_ADDRESS", EMAIL), NAME, MAKE("PERSON", NAME)):
+        assert re.search(rf"\x1b\[1;\d\dm{re.escape(written)}", text), written
+    assert "Noted." not in text, "what redaction left alone is not shown"
