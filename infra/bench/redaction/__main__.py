@@ -8,6 +8,7 @@ they are, and what is left of made-up sessions; writes it into docs/redaction.md
 
 import argparse
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -37,7 +38,7 @@ def main(arguments: list[str]) -> int:
     if not shared.is_dir():
         sys.stderr.write(f"No corpora at {shared}; set HEADRACE_SHARED_DATA to where they lie.\n")
         return 2
-    command = " ".join(["python -m infra.bench.redaction", *arguments])
+    command = shlex.join(["python", "-m", "infra.bench.redaction", *arguments])
     wanted = given.part or _PARTS
     outcomes = []
     begun = _begun(command)
