@@ -103,7 +103,7 @@ def _play(
     keep: bool, as_json: bool,
 ) -> None:  # fmt: skip
     from infra.demo import report
-    from infra.demo.before_after import print_before_and_after
+    from infra.demo.before_after import before_and_after
     from infra.demo.gold import CERTAIN_KINDS
     from infra.demo.private_data import KINDS
     from infra.demo.run import Script, play
@@ -125,10 +125,11 @@ def _play(
             progress,
         )
         seconds = time.monotonic() - started
-    report.print_summary(console, played, seconds)
-    if keep:
         with open_reader(data_dir) as reader:
-            print_before_and_after(console, played, reader)
+            shown = before_and_after(played, reader)
+    report.print_summary(console, played, seconds)
+    console.print(*shown, sep="\n")
+    if keep:
         report.print_next_steps(console, str(data_dir), report.first_trajectory(played))
     if as_json:
         sys.stdout.write(report.numbers_line(played, seconds) + "\n")

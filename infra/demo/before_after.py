@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -45,20 +44,21 @@ class Span:
     kind: str
 
 
-def print_before_and_after(console: Console, played: Played, reader: Reader) -> None:
-    """What the client sent, beside what the store holds of it."""
+def before_and_after(played: Played, reader: Reader) -> list[str | Table]:
+    """A heading, and what the client sent beside what the store holds of it; empty where the store
+    holds no trajectory of this run."""
     chosen = next(iter(reader.rows(_CHOSEN_SQL, {"longest": _MAX_MESSAGES})), None)
     id_of = {row.response_id: row.trajectory_id for row in played.evidence.steps}
     calls = played.ledger.last_calls().values()
     last = next((c for c in calls if chosen and id_of.get(c.response_id) == chosen["id"]), None)
     if chosen is None or last is None:
-        return
+        return []
     rows = reader.rows(_MESSAGES_SQL, {"id": chosen["id"]})
     pairs = list(zip([*last.sent, last.received], [json.loads(r["body"]) for r in rows],
                      strict=False))  # fmt: skip
     changed = [pair for pair in pairs if text_of(pair[0]) != text_of(pair[1])]
-    console.print(f"\n[bold]One trajectory before and after redaction[/] ({chosen['id']})")
-    console.print(side_by_side((changed or pairs)[:_MAX_SHOWN_MESSAGES]))
+    heading = f"\n[bold]One trajectory before and after redaction[/] ({chosen['id']})"
+    return [heading, side_by_side((changed or pairs)[:_MAX_SHOWN_MESSAGES])]
 
 
 def side_by_side(pairs: Sequence[tuple[Message, Message]]) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,9 @@ FIELDS = [
     "replay_checksum_equal", "seconds",
 ]  # fmt: skip
 
+#: A placeholder in bold letters of some colour.
+COLOURED = re.compile(r"\x1b\[1;\d{2}m<[A-Z_]+_[a-z]{13}>")
+
 
 def run_demo(data_dir: Path, *arguments: str) -> dict[str, Any]:
     """The last line that the command printed. Fails with what it said where it fails."""
@@ -28,12 +32,18 @@ def run_demo(data_dir: Path, *arguments: str) -> dict[str, Any]:
     environment = os.environ | {
         "HEADRACE_CLICKHOUSE__PORT": str(clickhouse),
         "HEADRACE_GATEWAY__PORT": str(gateway),
+        "FORCE_COLOR": "1",
+        "TERM": "xterm",
+        "COLUMNS": "250",
     }
+    environment.pop("NO_COLOR", None)
     command = [sys.executable, "-m", "infra.cli.main", "demo", "--json", "-d", str(data_dir)]
     done = subprocess.run(
         [*command, *arguments], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr + done.stdout
+    assert "One trajectory before and after redaction" in done.stderr
+    assert COLOURED.search(done.stderr), "no placeholder has a colour"
     line: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert list(line) == FIELDS
     return line

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from infra.demo.before_after import (
     Span,
+    before_and_after,
     placeholders_in,
-    print_before_and_after,
     replaced_in,
     side_by_side,
     text_of,
@@ -117,7 +117,7 @@ def test_the_demo_shows_one_conversation_as_it_was_sent_and_as_it_is_held(
     )
     output = io.StringIO()
     console = Console(file=output, force_terminal=True, width=200)
-    print_before_and_after(console, shown_of, cast("Reader", Held()))
+    console.print(*before_and_after(shown_of, cast("Reader", Held())), sep="\n")
     text = output.getvalue()
     assert "One trajectory before and after redaction" in text
     for written in (EMAIL, MAKE("EMAIL_ADDRESS", EMAIL), NAME, MAKE("PERSON", NAME)):
