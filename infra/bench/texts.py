@@ -74,9 +74,9 @@ def prose(rng: random.Random, num_characters: int) -> str:
 
 def request_body(content: str, *, stream: bool = False, pace: Pace | None = None) -> bytes:
     """A chat request with one system message and one of the user."""
-    messages = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": content}]
-    asked = {"model": MODEL, "messages": messages, "stream": stream}
-    return orjson.dumps(asked if pace is None else asked | {"user": pace.user})
+    system = _SYSTEM if pace is None else f"{_SYSTEM}{pace.asked}"
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": content}]
+    return orjson.dumps({"model": MODEL, "messages": messages, "stream": stream})
 
 
 def steps(seed: int, number: int, num_bytes: int) -> Iterator[Step]:

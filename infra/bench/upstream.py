@@ -1,7 +1,8 @@
 """The model of the benchmark: answers whole or as a stream, and costs little.
 
-It answers at once, or as the request's field `user` says: `bench wait=60 pace=20 events=25` begins
-after 60 ms and sends so many events, one every 20 ms, each with the time at which it was sent.
+It answers at once, or as the request's messages say, which every proxy passes on: `bench wait=60
+pace=20 events=25` begins after 60 ms and sends so many events, one every 20 ms, each with the time at
+which it was sent.
 
 `python -m infra.bench.upstream --port 22001`
 """
@@ -24,7 +25,7 @@ _NUM_EVENTS = 24
 _WORDS = "the answer is the same each time and has a length that models often give "
 _CONTENT = _WORDS * 6
 _STREAMS = re.compile(rb'"stream":\s*true')
-_PACE = re.compile(rb'"user":\s*"bench wait=(\d+) pace=(\d+) events=(\d+)"')
+_PACE = re.compile(rb"bench wait=(\d+) pace=(\d+) events=(\d+)")
 #: Of a longer request only the end is looked at.
 _LOOKS_THROUGH_BYTES = 100_000
 #: When an event was sent, in its text: seconds on `time.perf_counter`, which all processes share.
@@ -40,8 +41,8 @@ class Pace:
     num_events: int
 
     @property
-    def user(self) -> str:
-        """The field of a request that asks for it."""
+    def asked(self) -> str:
+        """The words of a message that ask for it."""
         wait, pace = (round(s * 1000) for s in (self.wait_seconds, self.pace_seconds))
         return f"bench wait={wait} pace={pace} events={self.num_events}"
 
