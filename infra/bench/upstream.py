@@ -1,8 +1,8 @@
 """The model of the benchmark: answers whole or as a stream, and costs little.
 
-It answers at once, or as the request's messages say, which every proxy passes on: `bench wait=60
-pace=20 events=25` begins after 60 ms and sends so many events, one every 20 ms, each with the time at
-which it was sent.
+It answers at once, or as the request's messages say, which every proxy passes on:
+`bench wait=60 pace=20 events=25` begins after 60 ms and sends so many events, one every 20 ms, each
+with the time at which it was sent.
 
 `python -m infra.bench.upstream --port 22001`
 """
