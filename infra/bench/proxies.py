@@ -33,6 +33,7 @@ CALLS = "/v1/chat/completions"
 DIRECT, RELAY, CAPTURE, INTO_KAFKA = (
     "direct", "headrace, relay", "headrace, capture", "headrace, capture into Kafka",
 )  # fmt: skip
+_OURS = (DIRECT, RELAY, CAPTURE, INTO_KAFKA)
 _NOWHERE = "127.0.0.1:1"
 _REQUEST_CHARACTERS = 2_000
 _WARM_UP = 30
@@ -231,7 +232,7 @@ async def _measure(wanted: Sequence[_Where], size: Size, missing: list[str]) -> 
             continue
         targets.append(one)
         lines.append(line)
-    if [one.name for one in targets[:4]] != [DIRECT, RELAY, CAPTURE, INTO_KAFKA]:
+    if tuple(one.name for one in targets[: len(_OURS)]) != _OURS:
         raise TransientError(" ".join(missing))
     await in_turn(lines, bodies[:_WARM_UP])
     alone = await in_turn(lines, [bodies[n % len(bodies)] for n in range(size.num_in_turn)])
@@ -260,7 +261,7 @@ async def _streamed(one: _Where, paced: Sequence[bytes], size: Size, missing: li
             one.connect, paced, streams.NUM_STREAMS, size.stream_seconds
         )
     except TransientError as error:
-        if one.name in (DIRECT, RELAY, CAPTURE, INTO_KAFKA):
+        if one.name in _OURS:
             raise
         missing.append(f"the streams of {one.name}, at {streams.NUM_STREAMS} at a time: {error}")
         return Frames()

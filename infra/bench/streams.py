@@ -4,15 +4,16 @@ tokens, and how many streams it carries."""
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from infra.bench.figures import Figure, Section, difference, milliseconds, quantile
 from infra.bench.gateway import CALLS, connection_of
-from infra.bench.http import Connection
+from infra.bench.http import ANSWER_SECONDS, Connection
 from infra.bench.stack import Bench
 from infra.bench.texts import prose, request_body
 from infra.bench.upstream import STAMP, Pace
+from schemas.errors import TransientError
 
 NUM_STREAMS = 64
 PACE = Pace(wait_seconds=0.06, pace_seconds=0.02, num_events=25)
@@ -107,10 +108,12 @@ async def run_streams(
         await asyncio.sleep(length * number / num_streams)
         connection = connect()
         turn = number
-        while time.perf_counter() < until:
-            await _one(connection, asked[turn % len(asked)], found)
-            turn += num_streams
-        connection.close()
+        try:
+            while time.perf_counter() < until:
+                await _in_time(_one(connection, asked[turn % len(asked)], found))
+                turn += num_streams
+        finally:
+            connection.close()
 
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -119,6 +122,16 @@ async def run_streams(
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None  # the first is the cause, the group ended the rest
     return found
+
+
+async def _in_time(stream: Awaitable[None]) -> None:
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await stream
+    except TimeoutError:
+        raise TransientError(
+            f"A stream of the benchmark did not end within {ANSWER_SECONDS:.0f} s."
+        ) from None
 
 
 async def _one(connection: Connection, body: bytes, found: Frames) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 
+from infra.bench import streams
 from infra.bench.http import Connection
 from infra.bench.load import Target, in_turn, on_schedule
 from infra.bench.streams import run_streams
@@ -108,6 +109,15 @@ def test_events_are_valid_and_calls_carry_their_history() -> None:
     reply = orjson.loads(calls[0][1].response_body)["choices"][0]["message"]
     assert bodies[1][2] == reply == orjson.loads(whole_answer("x"))["choices"][0]["message"]
     assert all(codec.decode(codec.encode(exchange)) == exchange for _, exchange in calls)
+
+
+async def test_a_stream_that_does_not_end_is_given_up(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "ANSWER_SECONDS", 0.02)
+    asked = [request_body("hello", stream=True, pace=Pace(60.0, 0.01, 3))]
+    with pytest.raises(TransientError, match="did not end"):
+        await run_streams(lambda: Connection("127.0.0.1", port, {}), asked, 2, 0.0)
 
 
 async def test_streams_come_at_the_pace_that_is_asked_for(port: int) -> None:
