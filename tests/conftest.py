@@ -3,12 +3,13 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from infra.local.engine import ensure_engine
-from tests import containers, services, tiny_model
+from tests import containers, distribution, ports, services, tiny_model
 from tests import live_engine as live_engines
 from tests.live_engine import LiveEngine
 from tests.services import ClickHouseEndpoint
@@ -18,9 +19,27 @@ REQUIRE_SHARED_DATA = "HEADRACE_TEST_REQUIRE_SHARED_DATA"
 #: The python of an environment with vLLM to use instead of the cached one.
 ENGINE_PYTHON = "HEADRACE_TEST_ENGINE_PYTHON"
 _REPOSITORY = Path(__file__).resolve().parent.parent
+# A broker of the tests lives for minutes: the second compiler's work would not come back.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 # How long an example takes says more of what else the machine does than of what is tested.
 settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headrace")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> distribution.GroupScheduling:
+    """How tests are shared out where several processes run them (`-n`)."""
+    return distribution.GroupScheduling(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items[:] = distribution.in_order(items)
+
+
+@pytest.fixture
+def unused_tcp_port() -> int:
+    """A port where nobody listens, and nobody will while the test runs."""
+    return ports.free_ports(1)[0]
 
 
 @pytest.fixture(scope="session")

@@ -14,10 +14,10 @@ from inference.worker.client import EngineClient
 from inference.worker.engine import layout_file
 from inference.worker.process import EngineCommand, EngineProcess
 from inference.worker.site import make_site
-from infra.local.ports import free_ports
 from schemas.weights.shadow import Shadow
 from schemas.weights.tensors import Tensor, digests_of
 from tests import tiny_model
+from tests.ports import free_ports
 
 START_SECONDS = 400.0
 SECRET = "s" * 32

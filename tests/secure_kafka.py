@@ -20,9 +20,9 @@ from confluent_kafka.admin import (
 from infra.local import kafka as local_kafka
 from infra.local.java import find_java
 from infra.local.kafka_jars import resolve_jars
-from infra.local.ports import free_ports
 from tests import services
 from tests.certificates import Authority
+from tests.ports import free_ports
 
 USER = "headrace-test"
 #: May do everything, but only to what begins with `NARROW_PREFIX`.

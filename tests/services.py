@@ -18,8 +18,8 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import urlopen
 
 from infra.local import kafka as local_kafka
-from infra.local.ports import free_ports
 from infra.local.processes import start_tethered, stop_process
+from tests.ports import free_ports
 
 KAFKA_ENDPOINT = "HEADRACE_TEST_KAFKA"
 CLICKHOUSE_ENDPOINT = "HEADRACE_TEST_CLICKHOUSE"

@@ -18,7 +18,6 @@ from pathlib import Path
 from controlplane.promotion.process import Promotion
 from inference.worker.client import EngineClient
 from inference.worker.engine.middleware import SECRET_VARIABLE
-from infra.local.ports import free_ports
 from infra.local.processes import ProcessIdentity, identify
 from schemas import codec, topics
 from schemas.atdp.weights import AckStatus, Proposal, VersionRef, WeightsAck, WeightsManifest
@@ -30,6 +29,7 @@ from schemas.settings import PromotionSettings
 from schemas.store import BlobStore
 from schemas.weights.publish import Publisher
 from schemas.weights.tensors import Tensor, digests_of
+from tests.ports import free_ports
 from tests.tiny_model import first_version, next_version, write_model
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -18,11 +18,14 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+from infra.local.locks import in_turn
 from schemas.errors import ConfigError
 
 APACHE_ARCHIVE = "https://archive.apache.org/dist/kafka"
 _MAVEN_TIMEOUT_SECONDS = 600.0
 _HTTP_TIMEOUT_SECONDS = 60.0
+#: How long one process waits for what another one fetches.
+_FETCH_SECONDS = 900.0
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,12 @@ def resolve_jars(say: Callable[[str], None]) -> KafkaJars:
     """Find the jars or fetch them; `say` is told what takes long. ConfigError if none delivers."""
     if found := find_jars():
         return found
+    lock = cache_root() / f"{load_jar_list().kafka_version}.lock"
+    with in_turn(lock, "the broker's jars", _FETCH_SECONDS, say):
+        return find_jars() or _fetched(say)  # another process may have fetched them meanwhile
+
+
+def _fetched(say: Callable[[str], None]) -> KafkaJars:
     jars = load_jar_list()
     failures = []
     sources: tuple[tuple[str, Callable[[JarList, Path], None]], ...] = (

@@ -9,6 +9,7 @@ import pytest
 from infra.demo.phases import Silent
 from infra.demo.stage import Stage, staged
 from infra.local.stack import Ports
+from tests.ports import free_ports, stack_ports
 
 
 @contextmanager
@@ -26,7 +27,9 @@ def stage_with(
         patch.delenv("HEADRACE_CONFIG")
         for name, value in settings.items():
             patch.setenv(name, value)
+        patch.setattr("infra.demo.stage.free_ports", free_ports)  # the recorded model's
         with staged(
-            folder, upstream_arguments, keep=False, progress=Silent(), model=model, ports=ports
-        ) as stage:
+            folder, upstream_arguments, keep=False, progress=Silent(), model=model,
+            ports=ports or stack_ports(),
+        ) as stage:  # fmt: skip
             yield stage

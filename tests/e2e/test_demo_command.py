@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from infra.local.ports import free_ports
+from tests.ports import free_ports
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 

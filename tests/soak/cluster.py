@@ -22,8 +22,8 @@ from infra.local.kafka import (
     wait_until_ready,
 )
 from infra.local.kafka_jars import resolve_jars
-from infra.local.ports import free_ports
 from infra.local.processes import start_tethered, stop_process
+from tests.ports import free_ports
 
 NUM_BROKERS = 3
 _HEAP_MIB = 256

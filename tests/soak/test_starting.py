@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.ports import free_ports
 from schemas.secrets import create_root_secret
+from tests.ports import free_ports
 
 pytestmark = [pytest.mark.integration, pytest.mark.soak]
 

@@ -6,9 +6,8 @@ import pytest
 
 from infra.demo.weights.learning import Lesson
 from infra.demo.weights.show import run, table
-from infra.local.ports import free_ports
-from infra.local.stack import Ports
 from infra.local.state import is_owned
+from tests.ports import stack_ports
 from tests.tiny_model import first_version, write_model
 
 pytestmark = pytest.mark.integration
@@ -23,13 +22,11 @@ def test_answers_change_with_a_delta_and_change_back(
     tmp_path: Path, engine_python: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_WORKER__PYTHON", str(engine_python))
-    kafka, controller, clickhouse, gateway, worker, *others = free_ports(8)
-    ports = Ports(kafka, controller, clickhouse, gateway, worker, tuple(others))
     model = write_model(tmp_path / "tiny", first_version())
     said: list[str] = []
     shown = run(
         tmp_path / "demo", str(model), LESSON, lambda who, text: said.append(f"{who}: {text}"),
-        keep=False, ports=ports,
+        keep=False, ports=stack_ports(),
     )  # fmt: skip
     assert shown.problems == [], "\n".join(said)
     numbers = shown.numbers()

@@ -19,7 +19,6 @@ from inference.access.keys import KeyBook, KeyFollower, _save
 from inference.edge.server import start_server
 from inference.gateway.app import Gateway
 from infra.cli.keys import make_key
-from infra.local.ports import free_ports
 from schemas.atdp.types import Outcome
 from schemas.bus.kafka import KafkaBus
 from schemas.settings import Settings
@@ -37,6 +36,7 @@ from tests.integration.gateway.harness import (
     read_events,
     running,
 )
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.integration
 

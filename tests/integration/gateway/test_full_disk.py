@@ -9,7 +9,6 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from infra.local.ports import free_ports
 from schemas.atdp.types import Outcome
 from tests.integration.gateway.harness import (
     CHAT,
@@ -22,6 +21,7 @@ from tests.integration.gateway.harness import (
     read_events,
 )
 from tests.integration.gateway.test_faults import start_process, stream
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.integration
 

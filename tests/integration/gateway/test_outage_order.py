@@ -13,13 +13,13 @@ from inference.spool import publisher as publisher_module
 from inference.spool.assemble import Assembler
 from inference.spool.disk import Disk
 from inference.spool.frames import Kind, with_key
-from infra.local.ports import free_ports
 from schemas import topics
 from schemas.bus.api import read_to_end
 from schemas.bus.kafka import KafkaBus
 from schemas.store import BlobStore
 from schemas.telemetry import Metrics
 from tests import services
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.integration
 

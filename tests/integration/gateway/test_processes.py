@@ -15,7 +15,6 @@ import aiohttp
 import pytest
 
 from inference.fleet.supervisor import Fleet, hold_port
-from infra.local.ports import free_ports
 from schemas import codec
 from schemas.atdp import Exchange
 from schemas.atdp.types import Outcome
@@ -34,6 +33,7 @@ from tests.integration.gateway.harness import (
     new_key,
     positions,
 )
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.integration
 

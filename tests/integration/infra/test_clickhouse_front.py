@@ -11,8 +11,8 @@ import pytest
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import DatabaseError, Error
 
-from infra.local.ports import free_ports
 from tests import services
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.integration
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.ports import free_ports
 from schemas import topics
 from schemas.bus.kafka import KafkaBus
 from tests import services
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.integration
 

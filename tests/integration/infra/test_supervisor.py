@@ -20,11 +20,11 @@ import pytest
 
 from infra.local.children import AliveProbe, Backoff, ChildSpec, HttpProbe, Port
 from infra.local.control import ask
-from infra.local.ports import free_ports
 from infra.local.processes import ProcessIdentity, identify, is_alive
 from infra.local.state import ChildState, StackState, Status, is_owned, read_state, state_file
 from infra.local.supervisor import Plan, Supervisor
 from schemas.errors import ConfigError
+from tests.ports import free_ports
 from tests.services import stop_process
 
 pytestmark = pytest.mark.integration

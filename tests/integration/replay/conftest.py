@@ -6,10 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from infra.local.launch import launch, shut_down
-from infra.local.ports import free_ports
-from infra.local.stack import Ports
 from schemas.settings import load_settings
 from tests.integration.replay.stack import PARTS, SETTINGS, Stack
+from tests.ports import stack_ports
 
 
 @pytest.fixture(scope="package")
@@ -20,9 +19,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             patch.delenv(name)
         for name, value in SETTINGS.items():
             patch.setenv(name, value)
-        kafka, controller, clickhouse, gateway = free_ports(4)
-        ports = Ports(kafka, controller, clickhouse, gateway)
-        launch(load_settings(data_dir=data_dir), ports, lambda _: None, PARTS)
+        launch(load_settings(data_dir=data_dir), stack_ports(), lambda _: None, PARTS)
         try:
             made = Stack(data_dir)
             made.send(range(20))

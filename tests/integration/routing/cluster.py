@@ -18,7 +18,6 @@ from controlplane.promotion.process import Promotion
 from controlplane.promotion.state import TOPICS
 from inference.edge.server import start_server
 from inference.gateway.app import Gateway
-from infra.local.ports import free_ports
 from infra.rings import watching
 from schemas import topics
 from schemas.bus.access import KafkaAccess
@@ -31,6 +30,7 @@ from tests.integration.gateway.harness import (
     positions,
     read_events,
 )
+from tests.ports import free_ports
 from tests.ring_events import POLICY, RING, manifest, proposal, write
 from tests.services import running
 

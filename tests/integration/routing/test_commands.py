@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 from controlplane.promotion.process import Promotion
 from controlplane.promotion.state import TOPICS
 from infra.cli.main import make_app
-from infra.local.ports import free_ports
 from schemas import topics
 from schemas.bus.access import KafkaAccess
 from schemas.bus.kafka import KafkaBus
 from schemas.errors import ConfigError, TransientError
 from schemas.settings import PromotionSettings
+from tests.ports import free_ports
 from tests.ring_events import manifest, write
 from tests.services import running
 

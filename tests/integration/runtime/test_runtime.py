@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from infra.local.ports import free_ports
 from schemas import topics
 from schemas.atdp.internal import DeadLetter
 from schemas.bus import Received, Record, deliver
@@ -22,6 +21,7 @@ from schemas.bus.kafka import KafkaBus
 from schemas.codec import decode
 from tests import services
 from tests.integration.runtime import counting_processor as program
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from inference.gateway.app import Gateway
-from infra.local.ports import free_ports
 from schemas import topics
 from schemas.bus import Record, deliver
 from schemas.bus.access import KafkaAccess
@@ -26,6 +25,7 @@ from schemas.topics import Topic
 from tests import services
 from tests.certificates import Authority
 from tests.integration.runtime import counting_processor as program
+from tests.ports import free_ports
 from tests.secure_kafka import NARROW_PREFIX, NARROW_USER, PASSWORD, USER, SecureKafka
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from infra.local.ports import free_ports
 from schemas import topics
 from schemas.atdp.internal import AuditEvent
 from schemas.atdp.weights import WeightsManifest
@@ -24,6 +23,7 @@ from schemas.ids import trajectory_key, uuid7
 from schemas.settings import Settings
 from streams.sink.store import ClickHouseStore, open_client
 from tests.integration.sink.conftest import store_settings
+from tests.ports import free_ports
 from tests.ring_events import manifest
 from tests.services import ClickHouseEndpoint, running, running_clickhouse, wait_for
 from tests.sink_events import NOON, day, reward, rollout, step

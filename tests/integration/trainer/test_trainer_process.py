@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -80,10 +81,11 @@ class Deployment:
             pytest.MonkeyPatch.context() as patch,
             running(self._command(policy, patch), log) as process,
         ):
-            deadline = time.monotonic() + TIMEOUT_SECONDS
+            deadline, pause = time.monotonic() + TIMEOUT_SECONDS, threading.Event()
             while not until(self.roots(policy)):
                 assert process.poll() is None, log.read_text()[-3000:]
                 assert time.monotonic() < deadline, log.read_text()[-3000:]
+                pause.wait(0.05)  # the trainer needs the processor
             process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
             process.wait(30)
 

@@ -1,6 +1,7 @@
 """An adapter that our trainer made, put into vLLM by our worker: it answers what it was taught."""
 
 import sys
+import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,7 +63,7 @@ def environment(scene: Scene, folder: Path, python: Path) -> dict[str, str]:
 
 def trained(bus: KafkaBus, log: Path) -> WeightsManifest:
     """The adapter that the trainer publishes once it has learned."""
-    deadline = time.monotonic() + TIMEOUT_SECONDS
+    deadline, pause = time.monotonic() + TIMEOUT_SECONDS, threading.Event()
     with running([sys.executable, "-m", "trainer"], log) as process:
         while True:
             assert process.poll() is None, log.read_text()[-3000:]
@@ -70,6 +71,7 @@ def trained(bus: KafkaBus, log: Path) -> WeightsManifest:
             for manifest in read_history(bus, POLICY).versions.values():
                 if manifest.kind is ManifestKind.ADAPTER:
                     return manifest
+            pause.wait(0.1)  # the trainer needs the processor
 
 
 def test_what_the_trainer_taught_an_adapter_is_what_the_engine_answers(

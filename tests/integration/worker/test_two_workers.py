@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.ports import free_ports
 from infra.local.processes import is_alive
 from schemas.atdp.weights import WeightsManifest
 from schemas.rings import DEFAULT_RING
 from schemas.secrets import create_root_secret
 from tests.integration.gateway.harness import new_key
 from tests.live_engine import ask
+from tests.ports import free_ports
 from tests.services import running
 from tests.tiny_model import letter_of
 from tests.worker_processes import POLICY, READY_SECONDS, Ring, rings

@@ -10,7 +10,7 @@ from infra.local.java import Java
 from infra.local.kafka import KafkaConfig, broker_command, is_ready, render_properties
 from infra.local.kafka_jars import KafkaJars
 from infra.local.kafka_wire import ClusterMetadata, decode_response, encode_request
-from infra.local.ports import free_ports
+from tests.ports import free_ports
 
 CONFIG = KafkaConfig(Path("/data/kafka"), 9092, 9093, heap_mib=300)
 

@@ -3,6 +3,8 @@
 import hashlib
 import io
 import tarfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,11 +12,14 @@ import pytest
 from infra.local.kafka_jars import (
     JarList,
     ResolveError,
+    cache_root,
     fetch_from_archive,
     find_jars,
     load_jar_list,
+    resolve_jars,
     verify,
 )
+from infra.local.locks import in_turn
 from schemas.errors import ConfigError
 
 CONTENT = b"jar content"
@@ -103,6 +108,23 @@ def test_an_incomplete_cache_does_not_count(
     found = find_jars()
     assert found is not None
     assert found.source == "cache"
+
+
+def test_of_two_processes_one_fetches_and_the_other_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KAFKA_HOME", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    version, waits = load_jar_list().kafka_version, threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        with in_turn(cache_root() / f"{version}.lock", "the jars", 1.0, print):
+            second = pool.submit(resolve_jars, lambda _: waits.set())
+            assert waits.wait(10)
+            (cache_root() / version).mkdir()
+            for name in load_jar_list().digest_of_file:
+                (cache_root() / version / name).touch()
+        assert second.result(10).source == "cache"
 
 
 def test_the_list_holds_a_whole_broker() -> None:
