@@ -91,7 +91,7 @@ def _decode_avro(value: bytes) -> Any:
 
 
 @functools.cache
-def _plain_reader(schema_id: int) -> Any:
+def _plain_schema(schema_id: int) -> Any:
     """The same schema with times as the numbers that they are on the wire."""
     return fastavro.parse_schema(
         _without_times(json.loads(avro.released_file(schema_id).read_text()))
@@ -121,14 +121,29 @@ def decode_plain(value: bytes, classes: Collection[type]) -> tuple[type, dict[st
     if cls is None or cls not in classes:
         return None
     latest = _SCHEMA_IDS[cls]
-    readers = () if latest == schema_id else (_plain_reader(latest),)
+    readers = () if latest == schema_id else (_plain_schema(latest),)
     body = io.BytesIO(value)
     body.seek(HEADER.size)
     try:
-        plain: Any = fastavro.schemaless_reader(body, _plain_reader(schema_id), *readers)
+        plain: Any = fastavro.schemaless_reader(body, _plain_schema(schema_id), *readers)
     except _NOT_THAT_SCHEMA:
         return None
     return None if body.read(1) else (cls, plain)
+
+
+def encode_plain(cls: type, plain: dict[str, Any]) -> bytes:
+    """The bytes that `encode` makes of the record, from values as `decode_plain` gives them.
+
+    All fields must be there. Raises PermanentError for a value that the schema cannot hold.
+    """
+    schema_id = _SCHEMA_IDS[cls]
+    buffer = io.BytesIO()
+    buffer.write(HEADER.pack(MAGIC, schema_id))
+    try:
+        fastavro.schemaless_writer(buffer, _plain_schema(schema_id), plain, strict=True)
+    except (ValueError, TypeError, OverflowError):
+        raise PermanentError(Reason.WRONG_TYPE) from None
+    return buffer.getvalue()
 
 
 @functools.cache
@@ -191,6 +206,7 @@ __all__ = [
     "decode_json",
     "decode_plain",
     "encode",
+    "encode_plain",
     "to_json",
     "validate",
 ]

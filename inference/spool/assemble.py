@@ -1,8 +1,7 @@
 """From the frames of an event to the record for Kafka."""
 
 from collections.abc import Callable
-from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
@@ -12,13 +11,14 @@ from inference.spool.frames import Frame, Kind
 from inference.spool.source import Event
 from schemas import codec, topics
 from schemas.atdp import Exchange
-from schemas.atdp.types import Header, Outcome
 from schemas.bus import Record
 from schemas.errors import PermanentError, Reason
 from schemas.store import BlobStore
 
 #: Room in a record for everything that is not a body.
 _BESIDE_BODIES_BYTES = 200_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 _AVRO = (("content-type", codec.AVRO_CONTENT_TYPE),)
 
 
@@ -28,16 +28,11 @@ def patch(fields: dict[str, Any]) -> bytes:
 
 
 def _from_patch(payload: bytes) -> dict[str, Any]:
+    """The same fields as the plain values of an exchange."""
     fields: dict[str, Any] = orjson.loads(payload)
     for name in ("first_byte_at", "ended_at"):
         if fields.get(name):
-            fields[name] = datetime.fromisoformat(fields[name])
-    if "outcome" in fields:
-        fields["outcome"] = Outcome(fields["outcome"])
-    if "added_fields" in fields:
-        fields["added_fields"] = tuple(fields["added_fields"])
-    if "response_headers" in fields:
-        fields["response_headers"] = tuple(Header(**h) for h in fields["response_headers"])
+            fields[name] = (datetime.fromisoformat(fields[name]) - _EPOCH) // _MICROSECOND
     return fields
 
 
@@ -61,38 +56,38 @@ class Assembler:
                 raise PermanentError(Reason.OVERSIZED)
             return Record(topics.RAW_EVENTS, key, value, _AVRO)
         exchange = self._exchange(value, event, payload)
-        limit = 0 if refused_as_oversized else self._max_inline_bytes
-        exchange = self._checked(exchange, limit)
+        self._check(exchange, 0 if refused_as_oversized else self._max_inline_bytes)
         if refused_as_oversized:  # only headers can be that large now
-            exchange = replace(exchange, request_headers=(), response_headers=())
-        return Record(topics.RAW_EVENTS, key, codec.encode(exchange), _AVRO)
+            exchange |= {"request_headers": [], "response_headers": []}
+        return Record(topics.RAW_EVENTS, key, codec.encode_plain(Exchange, exchange), _AVRO)
 
-    def _exchange(self, value: bytes, event: Event, payload: Callable[[Frame], bytes]) -> Exchange:
-        changes: dict[str, Any] = {}
+    def _exchange(
+        self, value: bytes, event: Event, payload: Callable[[Frame], bytes]
+    ) -> dict[str, Any]:
+        """Plain values, since nobody here needs the record itself: half of its cost is its own."""
+        begun = codec.decode_plain(value, (Exchange,))
+        if begun is None:
+            raise PermanentError(Reason.UNDECODABLE)
+        _, exchange = begun
         chunks = []
         try:
             for frame in event.frames[1:]:
                 if frame.kind is Kind.CHUNK:
                     chunks.append(payload(frame))
                 else:
-                    changes |= _from_patch(payload(frame))
-            exchange: Exchange = codec.decode(value)
-            return replace(exchange, response_body=b"".join(chunks), **changes)
-        except (ValueError, TypeError, KeyError):
+                    exchange |= _from_patch(payload(frame))
+        except (ValueError, TypeError):
             raise PermanentError(Reason.UNDECODABLE) from None
+        return exchange | {"response_body": b"".join(chunks)}
 
-    def _checked(self, exchange: Exchange, max_inline_bytes: int) -> Exchange:
-        """The exchange with its larger body, or both, as claim checks where they do not fit."""
-        request, response = exchange.request_body, exchange.response_body
+    def _check(self, exchange: dict[str, Any], max_inline_bytes: int) -> None:
+        """Put the larger body, or both, into the blob store where they do not fit."""
+        request, response = exchange["request_body"], exchange["response_body"]
         if len(request) + len(response) <= max_inline_bytes:
-            return exchange
-        tenant = exchange.tenant_id
+            return
         smaller = min(len(request), len(response))
         keep_smaller = 0 < smaller <= max_inline_bytes
-        if request and not (keep_smaller and len(request) == smaller):
-            uri = self._blobs.put(tenant, request)
-            exchange = replace(exchange, request_body=b"", request_body_uri=uri)
-        if response and not (keep_smaller and len(response) == smaller):
-            uri = self._blobs.put(tenant, response)
-            exchange = replace(exchange, response_body=b"", response_body_uri=uri)
-        return exchange
+        for name, body in (("request_body", request), ("response_body", response)):
+            if body and not (keep_smaller and len(body) == smaller):
+                uri = self._blobs.put(exchange["tenant_id"], body)
+                exchange |= {name: b"", f"{name}_uri": uri}

@@ -6,10 +6,9 @@ The checksum covers kind, id and payload. A frame that was cut short by a kill f
 checksum; nothing after it in that file was ever released.
 """
 
-import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -59,20 +58,24 @@ def header(kind: Kind, exchange_id: bytes, payload: bytes) -> bytes:
     return _HEADER.pack(len(payload), checksum) + identity
 
 
-def scan(descriptor: int, segment: int, start: int, end: int) -> Iterator[Frame | Torn]:
-    """The frames between two offsets of an open file; `Torn` is the last item if one is broken."""
+#: Bytes of a file: how many, from which offset. Fewer where the file ends before.
+Read = Callable[[int, int], bytes]
+
+
+def scan(read: Read, segment: int, start: int, end: int) -> Iterator[Frame | Torn]:
+    """The frames between two offsets of a file; `Torn` is the last item if one is broken."""
     offset = start
     while offset < end:
-        frame = _read(descriptor, segment, offset, end)
+        frame = _frame_at(read, segment, offset, end)
         yield frame
         if isinstance(frame, Torn):
             return
         offset = frame.offset + frame.num_bytes
 
 
-def _read(descriptor: int, segment: int, offset: int, end: int) -> Frame | Torn:
+def _frame_at(read: Read, segment: int, offset: int, end: int) -> Frame | Torn:
     torn = Torn(segment, offset)
-    head = os.pread(descriptor, OVERHEAD_BYTES, offset)
+    head = read(OVERHEAD_BYTES, offset)
     if len(head) < OVERHEAD_BYTES:
         return torn
     num_bytes, checksum = _HEADER.unpack_from(head)
@@ -80,7 +83,7 @@ def _read(descriptor: int, segment: int, offset: int, end: int) -> Frame | Torn:
     if body_offset + num_bytes > end:
         return torn
     identity = head[_HEADER.size :]
-    payload = os.pread(descriptor, num_bytes, body_offset)
+    payload = read(num_bytes, body_offset)
     if len(payload) < num_bytes or zlib.crc32(payload, zlib.crc32(identity)) != checksum:
         return torn
     kind, exchange_id = _IDENTITY.unpack(identity)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from inference.spool import frames
+from inference.spool.blocks import SpoolFile
 from inference.spool.folder import SpoolFolder
 from inference.spool.frames import Frame, Kind, Torn
 from inference.spool.writer import Spool, SpoolWriteError
@@ -71,7 +72,7 @@ class Source:
         self._undelivered: set[bytes] = set()
         self._unnoted: dict[bytes, _Span] = {}
         self._pins: dict[int, set[bytes]] = defaultdict(set)
-        self._files: dict[int, int] = {}
+        self._files: dict[int, SpoolFile] = {}
         self._delivered = self._read_notes() if live is None else set()
         self.num_torn = 0
         #: Whole events read so far.
@@ -120,7 +121,9 @@ class Source:
             return 0
 
     def _scan(self, limit: int, whole: list[Event], max_events: int) -> None:
-        for frame in frames.scan(self._file(self._segment), self._segment, self._offset, limit):
+        file = self._file(self._segment)
+        file.end = limit
+        for frame in frames.scan(file.read, self._segment, self._offset, limit):
             if isinstance(frame, Torn):
                 self.num_torn += 1
                 self._offset = limit
@@ -156,17 +159,18 @@ class Source:
 
     def payload(self, frame: Frame) -> bytes:
         """The bytes of a frame, from the page cache as a rule."""
-        return os.pread(self._file(frame.segment), frame.num_bytes, frame.offset)
+        return self._file(frame.segment).read_again(frame.num_bytes, frame.offset)
 
-    def _file(self, segment: int) -> int:
-        if segment not in self._files:
-            self._files[segment] = os.open(self.folder.segment_path(segment), os.O_RDONLY)
-        return self._files[segment]
+    def _file(self, segment: int) -> SpoolFile:
+        file = self._files.get(segment)
+        if file is None:
+            file = self._files[segment] = SpoolFile(self.folder.segment_path(segment))
+        return file
 
     def _close_file(self, segment: int) -> None:
-        descriptor = self._files.pop(segment, None)
-        if descriptor is not None:
-            os.close(descriptor)
+        file = self._files.pop(segment, None)
+        if file is not None:
+            file.close()
 
     def done(self, events: Iterable[Event]) -> None:
         """These are delivered. `tidy` makes it last."""

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference.spool import Spool, SpoolFullError, frames
+from inference.spool.blocks import SpoolFile
 from inference.spool.disk import Disk
 from inference.spool.folder import SpoolFolder, others
 from inference.spool.frames import Kind, Torn
@@ -42,18 +43,20 @@ def adopt(path: Path) -> Source:
 @given(
     payloads=st.lists(st.binary(max_size=300), min_size=1, max_size=8),
     cut=st.integers(0, 10_000),
+    block_bytes=st.integers(1, 1_000),
 )
 def test_a_file_cut_anywhere_gives_whole_frames_only(
-    tmp_path_factory: pytest.TempPathFactory, payloads: list[bytes], cut: int
+    tmp_path_factory: pytest.TempPathFactory, payloads: list[bytes], cut: int, block_bytes: int
 ) -> None:
     path = tmp_path_factory.mktemp("cut") / "file"
     data = b"".join(frames.header(Kind.CHUNK, an_id(1), p) + p for p in payloads)
     path.write_bytes(data[: cut % (len(data) + 1)])
-    descriptor = os.open(path, os.O_RDONLY)
-    size = path.stat().st_size
-    found = list(frames.scan(descriptor, 0, 0, size))
-    read = [os.pread(descriptor, f.num_bytes, f.offset) for f in found if not isinstance(f, Torn)]
-    os.close(descriptor)
+    file = SpoolFile(path, block_bytes)
+    size = file.end = path.stat().st_size
+    found = list(frames.scan(file.read, 0, 0, size))
+    whole = [frame for frame in found if not isinstance(frame, Torn)]
+    read = [file.read_again(frame.num_bytes, frame.offset) for frame in whole]
+    file.close()
     assert read == payloads[: len(read)]
     lengths = [len(frames.header(Kind.CHUNK, an_id(1), p)) + len(p) for p in payloads]
     is_boundary = size in [sum(lengths[:i]) for i in range(len(lengths) + 1)]
@@ -64,9 +67,22 @@ def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
     data = bytearray(frames.header(Kind.CHUNK, an_id(1), b"hello") + b"hello")
     data[-1] ^= 1
     (tmp_path / "file").write_bytes(data)
-    descriptor = os.open(tmp_path / "file", os.O_RDONLY)
-    assert list(frames.scan(descriptor, 0, 0, len(data))) == [Torn(0, 0)]
-    os.close(descriptor)
+    file = SpoolFile(tmp_path / "file")
+    file.end = len(data)
+    assert list(frames.scan(file.read, 0, 0, len(data))) == [Torn(0, 0)]
+    file.close()
+
+
+def test_what_lies_behind_the_end_is_not_read_in_advance(tmp_path: Path) -> None:
+    """The writer may cut it and write something else there."""
+    (tmp_path / "file").write_bytes(b"whole" + b"half")
+    file = SpoolFile(tmp_path / "file")
+    file.end = len(b"whole")
+    assert file.read(2, 0) == b"wh"
+    (tmp_path / "file").write_bytes(b"whole" + b"other")
+    file.end = len(b"wholeother")
+    assert (file.read(3, 2), file.read(5, 5)) == (b"ole", b"other")
+    file.close()
 
 
 def test_interleaved_events_become_whole_in_order_of_their_end(tmp_path: Path) -> None:

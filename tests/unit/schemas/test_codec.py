@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 from schemas.atdp.avro import RELEASES
 from schemas.atdp.internal import UnresolvedFeedback
 from schemas.atdp.types import Feedback, FeedbackTarget, Reward, Step
-from schemas.codec import decode, decode_json, encode, to_json, validate
+from schemas.codec import (
+    decode,
+    decode_json,
+    decode_plain,
+    encode,
+    encode_plain,
+    to_json,
+    validate,
+)
 from schemas.errors import PermanentError, Reason
 from tests.unit.schemas.records import RECORD_TYPES, events, values_of
 
@@ -64,6 +72,31 @@ def test_every_event_comes_back_as_it_was(cls: type) -> None:
         assert decode(encode(event)) == event
 
     round_trip()
+
+
+@pytest.mark.parametrize("cls", RECORD_TYPES, ids=lambda cls: cls.__name__)
+def test_plain_values_give_the_same_bytes_again(cls: type) -> None:
+    @given(values_of(cls))
+    @settings(_relaxed, max_examples=15)
+    def round_trip(event: Any) -> None:
+        value = encode(event)
+        found = decode_plain(value, (cls,))
+        assert found is not None
+        assert found[0] is cls
+        assert encode_plain(cls, found[1]) == value
+
+    round_trip()
+
+
+@pytest.mark.parametrize(
+    "change", [{"step_id": 1}, {"started_at": 2**70}, {"step_id": "\ud800"}, {"no field": 1}]
+)
+def test_plain_values_that_the_schema_cannot_hold_are_refused(change: dict[str, Any]) -> None:
+    found = decode_plain(encode(STEP), (Step,))
+    assert found is not None
+    with pytest.raises(PermanentError) as refused:
+        encode_plain(Step, found[1] | change)
+    assert refused.value.reason is Reason.WRONG_TYPE
 
 
 @given(values_of(Feedback))
