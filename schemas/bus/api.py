@@ -180,7 +180,9 @@ class Bus(Protocol):
 
     def transactions(self, transactional_id: str) -> Transactions: ...
 
-    def consumer(self) -> Consumer: ...
+    def consumer(self, *, reads_ahead: bool = True) -> Consumer:
+        """Without `reads_ahead` for whoever wants the next record only: a partition's records are
+        fetched one by one, and not megabytes of them."""
 
     def admin(self) -> Admin: ...
 

@@ -20,6 +20,13 @@ from schemas.errors import HeadraceError, TransientError
 from schemas.settings import KafkaSettings
 
 _CLOSE_SECONDS = 15.0
+#: The broker sends a record that is larger all the same, as the first of an answer.
+_ONE_BY_ONE = {
+    "queued.min.messages": 1,
+    "queued.max.messages.kbytes": 1_024,
+    "fetch.message.max.bytes": 1_024,
+    "fetch.max.bytes": 1_024**2,
+}
 
 
 class KafkaBus:
@@ -67,8 +74,8 @@ class KafkaBus:
             self._access, transactional_id, self._max_record_bytes, self._transaction_seconds
         )
 
-    def consumer(self) -> "KafkaConsumer":
-        return KafkaConsumer(self._access)
+    def consumer(self, *, reads_ahead: bool = True) -> "KafkaConsumer":
+        return KafkaConsumer(self._access, {} if reads_ahead else _ONE_BY_ONE)
 
     def admin(self) -> KafkaAdmin:
         return KafkaAdmin(self._access, self._request_seconds)
@@ -195,7 +202,7 @@ class KafkaProducer:
 class KafkaConsumer:
     """Reads assigned partitions. The group id is required by librdkafka and never committed to."""
 
-    def __init__(self, access: KafkaAccess) -> None:
+    def __init__(self, access: KafkaAccess, limits: Mapping[str, int]) -> None:
         self._access = access
         self._refusals = Refusals(access)
         self._consumer: Any = make_client(
@@ -209,6 +216,7 @@ class KafkaConsumer:
                 "fetch.wait.max.ms": 50,
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
+                **limits,
             },
         )
         self._error: HeadraceError | None = None

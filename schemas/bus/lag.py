@@ -50,7 +50,7 @@ def waiting_since(
     since: dict[Position, datetime] = {}
     if not remaining:
         return since
-    consumer = bus.consumer()
+    consumer = bus.consumer(reads_ahead=False)
     deadline = time.monotonic() + max_seconds
     try:
         while remaining and time.monotonic() < deadline:

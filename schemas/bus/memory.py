@@ -47,7 +47,7 @@ class MemoryBus:
         self.writers[transactional_id] = MemoryTransactions(self, transactional_id)
         return self.writers[transactional_id]
 
-    def consumer(self) -> "MemoryConsumer":
+    def consumer(self, *, reads_ahead: bool = True) -> "MemoryConsumer":  # noqa: ARG002 - the port's signature
         return MemoryConsumer(self)
 
     def admin(self) -> "MemoryAdmin":

@@ -71,6 +71,9 @@ class HealthWatch(threading.Thread):
         self._progress = Progress()
         self._away_since: float | None = None
         self._shown: set[Position] = set()
+        #: Late partitions, and from which offset on a record was seen to wait: it does for as long
+        #: as nothing is committed, so it is read once.
+        self._waiting: dict[Position, int] = {}
         self._wanted = threading.Event()
         self._looked = threading.Event()
         self.health = Health(group, healthy=False, why="It has just started.")
@@ -117,12 +120,16 @@ class HealthWatch(threading.Thread):
         """Partitions that stand still for too long although a record can be read from them."""
         late = [s for s in self._progress.standstills() if s.seconds > self._limit_seconds]
         if not late:
+            self._waiting = {}
             return []
         found = {still.position: self._progress.standings[still.position] for still in late}
-        waiting = waiting_since(self._bus, found, max_seconds=_PROBE_SECONDS)
-        for position in found.keys() - waiting.keys():
+        asked = {p: s for p, s in found.items() if self._waiting.get(p) != s.committed}
+        waiting = waiting_since(self._bus, asked, max_seconds=_PROBE_SECONDS)
+        for position in asked.keys() - waiting.keys():
             self._progress.nothing_waits(position)
-        return [still for still in late if still.position in waiting]
+        found = {p: s for p, s in found.items() if p in waiting or p not in asked}
+        self._waiting = {position: standing.committed for position, standing in found.items()}
+        return [still for still in late if still.position in found]
 
     def _judge(self, overdue: list[Standstill]) -> Health:
         why = ""

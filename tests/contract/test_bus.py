@@ -92,9 +92,11 @@ async def produce(bus: Bus, records: list[Record]) -> list[Delivery]:
         producer.close()
 
 
-def consume(bus: Bus, start: dict[tuple[str, int], int], num_records: int) -> list[Received]:
+def consume(
+    bus: Bus, start: dict[tuple[str, int], int], num_records: int, *, reads_ahead: bool = True
+) -> list[Received]:
     """Poll until so many records came; fails when they do not come in time."""
-    consumer = bus.consumer()
+    consumer = bus.consumer(reads_ahead=reads_ahead)
     consumer.assign(start)
     found: list[Received] = []
     deadline = time.monotonic() + _SECONDS
@@ -126,6 +128,14 @@ async def test_records_of_a_key_keep_their_order_and_every_part_of_them(world: W
     assert [r.headers for r in found if r.value == b"0"] == [headers]
     now_ms = time.time() * 1000
     assert all(abs(r.timestamp_ms - now_ms) < 600_000 for r in found)
+
+
+async def test_reading_one_by_one_gives_the_same_records(world: World) -> None:
+    topic = world.new_topic()
+    large = [b"%d" % i + b"x" * size for i, size in enumerate((10, 50_000, 3, 90_000, 2_000))]
+    await produce(world.bus, [Record(topic, b"key", value) for value in large])
+    found = consume(world.bus, from_start(topic), len(large), reads_ahead=False)
+    assert [record.value for record in found] == large
 
 
 async def test_reports_name_the_coordinates_at_which_the_record_lies(world: World) -> None:

@@ -45,7 +45,7 @@ class PatientConsumer(MemoryConsumer):
 
 
 class PatientBus(MemoryBus):
-    def consumer(self) -> MemoryConsumer:
+    def consumer(self, *, reads_ahead: bool = True) -> MemoryConsumer:  # noqa: ARG002 - the port's signature
         return PatientConsumer(self)
 
 

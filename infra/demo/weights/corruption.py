@@ -22,9 +22,9 @@ class FlippingBus:
         """Writes what it is given."""
         return self._bus.transactions(transactional_id)
 
-    def consumer(self) -> Consumer:
+    def consumer(self, *, reads_ahead: bool = True) -> Consumer:
         """Reads what is there."""
-        return self._bus.consumer()
+        return self._bus.consumer(reads_ahead=reads_ahead)
 
     def admin(self) -> Admin:
         """Sees what is there."""

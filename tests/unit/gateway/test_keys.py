@@ -43,7 +43,7 @@ class SlowBus(MemoryBus):
         self.polled = threading.Semaphore(0)
         self.go = threading.Event()
 
-    def consumer(self) -> SlowConsumer:  # type: ignore[override]
+    def consumer(self, *, reads_ahead: bool = True) -> SlowConsumer:  # type: ignore[override]  # noqa: ARG002
         return SlowConsumer(super().consumer(), self.polled, self.go)
 
 

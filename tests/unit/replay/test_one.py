@@ -77,7 +77,7 @@ def test_a_broker_that_falls_silent_is_an_error_and_not_a_trajectory_without_end
             """Reads nothing."""
 
     class SilentBus(MemoryBus):
-        def consumer(self) -> Silent:
+        def consumer(self, *, reads_ahead: bool = True) -> Silent:  # noqa: ARG002 - the port's signature
             return Silent(self)
 
     monkeypatch.setattr(inspection, "IDLE_SECONDS", 0.01)

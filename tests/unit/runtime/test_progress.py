@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 
 from schemas.bus import Record
 from schemas.bus.lag import Standing, standings, waiting_since
-from schemas.bus.memory import MemoryAdmin, MemoryBus
+from schemas.bus.memory import MemoryAdmin, MemoryBus, MemoryConsumer
 from schemas.errors import TransientError
 from schemas.telemetry import Metrics
 from schemas.topics import Topic
@@ -119,6 +119,28 @@ def test_a_standstill_is_told_with_what_is_waited_for_and_ends() -> None:
     world.admin.commit(GROUP, {("t", 1): 3})
     assert world.look(LIMIT_SECONDS + 5).healthy
     assert "headrace_healthy 1.0" in world.exposed()
+
+
+def test_a_partition_that_stands_still_is_read_once() -> None:
+    """A record that waits goes on waiting; reading it at each look took the memory of a backlog."""
+    world = World()
+    opened: list[bool] = []
+
+    class Counted(MemoryBus):
+        def consumer(self, *, reads_ahead: bool = True) -> MemoryConsumer:
+            opened.append(reads_ahead)
+            return super().consumer()
+
+    world.bus.__class__ = Counted
+    world.produce(1, 7)
+    world.look(0.0)
+    looks = [world.look(LIMIT_SECONDS + second).healthy for second in range(1, 6)]
+    assert (looks, opened) == ([False] * 5, [False])
+    world.produce(0, 1)
+    world.admin.commit(GROUP, {("t", 1): 3})
+    assert world.look(LIMIT_SECONDS + 7).healthy
+    assert not world.look(2 * LIMIT_SECONDS + 9).healthy
+    assert opened == [False] * 2
 
 
 def test_partitions_of_other_workers_are_theirs_to_tell() -> None:

@@ -56,7 +56,7 @@ def test_a_broker_that_falls_silent_ends_the_reading() -> None:
             super().assign(dict.fromkeys(positions, 1_000))
 
     class SilentBus(MemoryBus):
-        def consumer(self) -> MemoryConsumer:
+        def consumer(self, *, reads_ahead: bool = True) -> MemoryConsumer:  # noqa: ARG002 - the port's signature
             return Silent(self)
 
     bus = SilentBus()
