@@ -26,6 +26,7 @@ from mode.services import WaitResults
 
 from streams.runtime import records
 from streams.runtime.gaps import OnGap
+from streams.runtime.handover import Handover
 
 
 class Consumer(aiokafka.Consumer):
@@ -33,6 +34,7 @@ class Consumer(aiokafka.Consumer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.callback = Handover(self.app, self.callback, self._is_changelog_tp)
         #: Held from the request for records until the last of them is delivered.
         self._delivery = asyncio.Lock()
         self._deliverer: asyncio.Task[Any] | None = None

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import structlog
 
@@ -35,12 +35,30 @@ class Lane(Protocol):
         """The partition belongs to another worker now."""
 
 
+Attempt = Callable[[Sequence[Received]], Awaitable[list[Received]]]
+"""Makes records durable and names those that may be acknowledged, as `Lane.process` does."""
+
+
+@runtime_checkable
+class LooksAhead(Protocol):
+    """A lane that does what has no effect yet while the batch before waits for a store."""
+
+    async def prepare(self, records: Sequence[Received]) -> Attempt:
+        """What to call for these in place of `process`, once the batch before is finished: with
+        all of them or, where partitions were taken away, some; again after a TransientError.
+
+        Nothing may be seen of it outside. Bugs raise, and do so after the batch before is finished.
+        """
+
+
 class Pump:
     """Feeds one lane from one stream.
 
     The inbox is bounded in records and in bytes: while the lane waits for a broker or a store, the
     stream waits for the inbox and Faust stops fetching. A transient failure is retried for ever,
     with a bounded wait, and shows as lag and as `headrace_retries`; nothing is dropped.
+
+    One batch at a time is under way. Of a lane that looks ahead one more is prepared meanwhile.
     """
 
     def __init__(
@@ -83,19 +101,23 @@ class Pump:
         #: What the batch under way waits for, in words; empty while it gets on.
         self.waits_for = ""
 
-    async def feed(self, events: AsyncIterator[Any]) -> None:
-        """Put a stream's events into the inbox; waits while it is full."""
-        async for event in events:
-            record = received(event, self._logical)
-            tenure = self._revocations[record.topic, record.partition]
-            if not self._has_room.is_set():
-                await self._has_room.wait()
-            self._count(num_bytes_of(record))
-            entry = _Entry(record, event, tenure)
-            if self._inbox.full():
-                await self._inbox.put(entry)
-            else:
-                self._inbox.put_nowait(entry)
+    async def feed(self, lots: AsyncIterator[Sequence[Any]]) -> None:
+        """Put a stream's events into the inbox, lot by lot; waits while it is full."""
+        async for lot in lots:
+            # All of them before any waits: what is taken away meanwhile makes them stale.
+            entries = [self._entry(event) for event in lot]
+            for entry in entries:
+                if not self._has_room.is_set():
+                    await self._has_room.wait()
+                self._count(num_bytes_of(entry.record))
+                if self._inbox.full():
+                    await self._inbox.put(entry)
+                else:
+                    self._inbox.put_nowait(entry)
+
+    def _entry(self, event: Any) -> "_Entry":
+        record = received(event, self._logical)
+        return _Entry(record, event, self._revocations[record.topic, record.partition])
 
     def _count(self, num_bytes: int) -> None:
         """So much more waits in the inbox, or less."""
@@ -106,16 +128,35 @@ class Pump:
 
     async def run(self) -> None:
         """Process batches until cancelled. A bug raises; the caller stops the process."""
+        if isinstance(self._lane, LooksAhead):
+            await self._run_ahead(self._lane)
         while True:
+            await self._work_off(await self._take(), self._lane.process)
+
+    async def _run_ahead(self, lane: LooksAhead) -> None:
+        async def ready() -> tuple[list[Received], Attempt]:
             batch = await self._take()
-            with self._metrics.histogram("headrace_batch_seconds", group=self._group).time():
-                began_ns = time.time_ns()
-                finished = await self._process(batch)
-                self._tell(finished, began_ns)
-                # A record taken away meanwhile is its new owner's to acknowledge.
-                self._finished.update(set(map(_coordinates, finished)) & self._events.keys())
-                for event in self._acknowledgeable():
-                    await self._acknowledge(event)
+            return batch, await lane.prepare(batch)
+
+        ahead = asyncio.create_task(ready())
+        try:
+            while True:
+                batch, attempt = await ahead
+                ahead = asyncio.create_task(ready())
+                await self._work_off(batch, attempt)
+                del batch, attempt  # or they would live on until the next one is prepared
+        finally:
+            ahead.cancel()
+
+    async def _work_off(self, batch: list[Received], attempt: Attempt) -> None:
+        with self._metrics.histogram("headrace_batch_seconds", group=self._group).time():
+            began_ns = time.time_ns()
+            finished = await self._process(batch, attempt)
+            self._tell(finished, began_ns)
+            # A record taken away meanwhile is its new owner's to acknowledge.
+            self._finished.update(set(map(_coordinates, finished)) & self._events.keys())
+            for event in self._acknowledgeable():
+                await self._acknowledge(event)
 
     def _tell(self, finished: Sequence[Received], began_ns: int) -> None:
         """A span for each record that somebody wants traced."""
@@ -213,15 +254,13 @@ class Pump:
         self._events[_coordinates(record)] = entry.event
         return [record]
 
-    async def _process(self, batch: list[Received]) -> list[Received]:
+    async def _process(self, batch: list[Received], attempt: Attempt) -> list[Received]:
         wait = 0.0
         while True:
             try:
                 self._at_rest.clear()
                 # A partition may have been taken away while the batch waited for its next attempt.
-                finished = await self._lane.process(
-                    [r for r in batch if _coordinates(r) in self._events]
-                )
+                finished = await attempt([r for r in batch if _coordinates(r) in self._events])
             except TransientError as error:
                 self.waits_for = str(error)
                 wait = min(MAX_RETRY_SECONDS, max(2 * wait, error.retry_after_seconds))

@@ -34,7 +34,8 @@ from streams.runtime.gaps import GapRecorder, OnGap
 from streams.runtime.health import HealthWatch
 from streams.runtime.holds import BusLogEnds
 from streams.runtime.lane import Processor, RecordLane
-from streams.runtime.pump import Lane, Pump
+from streams.runtime.lots import MAX_LOT, lots
+from streams.runtime.pump import MAX_BYTES, Lane, Pump
 from streams.runtime.replays import ReplayMark, read_replay_mark
 from streams.runtime.tables import FaustTable, sweeper
 
@@ -134,9 +135,18 @@ class Shell:
         )  # fmt: skip
 
     def add_lane(
-        self, inputs: Sequence[str], lane: Lane, *, max_batch: int, linger_seconds: float
+        self,
+        inputs: Sequence[str],
+        lane: Lane,
+        *,
+        max_batch: int,
+        linger_seconds: float,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
-        """Run a lane of one's own over `inputs`; it makes its effects durable itself."""
+        """Run a lane of one's own over `inputs`; it makes its effects durable itself.
+
+        The options are those of `Pump`.
+        """
         pump = Pump(
             group=self._group,
             lane=lane,
@@ -146,6 +156,7 @@ class Shell:
             max_batch=max_batch,
             linger_seconds=linger_seconds,
             tracing=self._tracing,
+            max_bytes=max_bytes,
         )
         self._pumps.append((pump, inputs))
         topic = self.app.topic(
@@ -159,7 +170,7 @@ class Shell:
 
         async def consume(stream: Any) -> None:
             stream.enable_acks = False
-            await pump.feed(stream.events())
+            await pump.feed(lots(stream))
 
         name = f"{self._group}.{len(self._pumps)}"
         self.app.agent(topic, name=name)(consume)
@@ -339,7 +350,8 @@ def _faust_app(group: str, settings: Settings, access: KafkaAccess, on_gap: OnGa
         consumer_group_instance_id=_instance_id(group, settings.worker_name),
         broker_max_poll_interval=3600.0,
         stream_wait_empty=False,
-        stream_buffer_maxsize=1_000,  # records of up to 1 MiB; Faust's own 4,096 may be 4 GiB
+        # with a lot under way 1,000 records of up to 1 MiB; Faust's own 4,096 may be 4 GiB
+        stream_buffer_maxsize=1_000 - MAX_LOT,
         table_standby_replicas=0,  # a store in memory would be read again anyway
         logging_config=None,
         Monitor=Monitor,

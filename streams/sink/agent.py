@@ -7,11 +7,15 @@
 
 A process that dies between insert and acknowledgement writes the same rows again; their ids and
 versions are the same, so the tables do not change.
+
+While the store takes the rows of one batch, those of the next one are made. They are inserted, and
+acknowledged, in order: nothing of the next one is sent before the one before is acknowledged.
 """
 
 import asyncio
+import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
@@ -25,11 +29,12 @@ from schemas.errors import PermanentError, Reason
 from schemas.telemetry import Metrics
 from streams.runtime.crashes import CrashLedger
 from streams.runtime.lane import coordinates, dead_letter
+from streams.runtime.pump import Attempt
 from streams.runtime.shell import Shell
 from streams.sink.migrate import open_migrated
 from streams.sink.rows import Row, to_row
 from streams.sink.store import leave_data_frames_out
-from streams.sink.straight import straight_row
+from streams.sink.straight import readers, straight_row
 from streams.sink.writer import Writer
 
 log = structlog.get_logger()
@@ -50,8 +55,9 @@ SINGLE_TOPICS = (
     topics.QUARANTINE,
     *(topics.dead_letter_topic(name) for name in topics.DEAD_LETTERED),
 )
-#: Records, and bytes of them, that one insert is made of at most; more rows go into a second one.
-#: A row with nothing in it takes 6 kB while it is made, whatever its record took.
+#: Records, and bytes of them, that one insert is made of at most; the record that crosses the bytes
+#: still belongs to it. A row with nothing in it takes 6 kB while it is made, whatever its record
+#: took; rows of two inserts live at a time.
 MAX_INSERT_ROWS = 2_000
 MAX_INSERT_BYTES = 16 * 1024**2
 #: Objects before cycles are looked for: about what the rows of one insert are made of.
@@ -77,36 +83,52 @@ class SinkLane:
         self._crashes = crashes
         self._clock = clock
         self._metrics = metrics
-        # Always the same one: each thread of a pool would keep the memory of a batch for itself.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sink")
+        # Always the same ones: each thread of a pool would keep the memory of a batch for itself.
+        self._maker = ThreadPoolExecutor(1, thread_name_prefix="rows")
+        self._inserter = ThreadPoolExecutor(1, thread_name_prefix="insert")
 
     async def process(self, records: Sequence[Received]) -> list[Received]:
         """All records, once their rows are stored or their dead letters delivered."""
-        letters: list[Record] = []
-        for part in _parts(records):
-            # Decoding and the client block; in a thread they leave the loop to Kafka's heartbeats.
-            loop = asyncio.get_running_loop()
-            letters += await loop.run_in_executor(self._thread, self._write, part)
-        await deliver(self._producer, letters)
-        self._count("handled", len(records) - len(letters))
-        return list(records)
+        return await (await self.prepare(records))(records)
+
+    async def prepare(self, records: Sequence[Received]) -> Attempt:
+        """Make the rows. The records are as many as one insert may be made of."""
+        # Decoding and the client block; in threads they leave the loop to Kafka's heartbeats.
+        loop = asyncio.get_running_loop()
+        made = await loop.run_in_executor(self._maker, self._make, records) if records else []
+        return functools.partial(self._store, made)
 
     def forget(self, topic: str, partition: int) -> None:
         """Nothing is kept between batches."""
 
-    def _write(self, records: Sequence[Received]) -> list[Record]:
-        letters: list[Record] = []
-        record_of: dict[int, Received] = {}
-        rows: list[Row] = []
+    async def _store(self, made: Sequence["_Made"], records: Sequence[Received]) -> list[Received]:
+        """Insert those rows of `made` whose records are still ours; then all of these are done."""
+        ours = set(map(coordinates, records))
+        kept = [(record, row) for record, row in made if coordinates(record) in ours]
+        loop = asyncio.get_running_loop()
+        letters = await loop.run_in_executor(self._inserter, self._write, kept) if kept else []
+        await deliver(self._producer, letters)
+        self._count("handled", len(records) - len(letters))
+        return list(records)
+
+    def _make(self, records: Sequence[Received]) -> list["_Made"]:
+        made: list[_Made] = []
         for record in records:
             try:
-                rows.append(self._row(record))
-                record_of[id(rows[-1])] = record
+                made.append((record, self._row(record)))
             except PermanentError as error:
-                letters.append(self._dead_letter(record, error))
-        refused = self._writer.write(rows)
+                made.append((record, error))
+        return made
+
+    def _write(self, made: Sequence["_Made"]) -> list[Record]:
+        rows = [row for _, row in made if isinstance(row, Row)]
+        refused = set(map(id, self._writer.write(rows)))
         why = PermanentError(Reason.STORE_REFUSED)
-        return letters + [self._dead_letter(record_of[id(row)], why) for row in refused]
+        return [
+            self._dead_letter(record, why if isinstance(row, Row) else row)
+            for record, row in made
+            if not isinstance(row, Row) or id(row) in refused
+        ]
 
     def _row(self, record: Received) -> Row:
         where = coordinates(record)
@@ -124,25 +146,15 @@ class SinkLane:
         self._metrics.counter("headrace_records", group=topics.SINK, result=result).inc(number)
 
 
-def _parts(records: Sequence[Received]) -> Iterator[list[Received]]:
-    """The records in order, cut where a part would grow over what one insert is made of."""
-    part: list[Received] = []
-    num_bytes = 0
-    for record in records:
-        size = len(record.value or b"")
-        if len(part) == MAX_INSERT_ROWS or (part and num_bytes + size > MAX_INSERT_BYTES):
-            yield part
-            part, num_bytes = [], 0
-        part.append(record)
-        num_bytes += size
-    if part:
-        yield part
+_Made = tuple[Received, Row | PermanentError]
+"""A record and its row, or why it has none."""
 
 
 def build(shell: Shell) -> None:
     """Migrate the store, then read the topics. One connection a lane: they write side by side."""
     settings = shell.context.settings
     leave_data_frames_out()
+    readers()
     shell.collect_after = COLLECT_AFTER
     for inputs in (TRAJECTORY_TOPICS, SINGLE_TOPICS):
         store, applied = open_migrated(settings, wait_seconds=STORE_WAIT_SECONDS, pause=time.sleep)
@@ -158,6 +170,7 @@ def build(shell: Shell) -> None:
         shell.add_lane(
             inputs,
             lane,
-            max_batch=settings.sink.max_batch_rows,
+            max_batch=min(settings.sink.max_batch_rows, MAX_INSERT_ROWS),
+            max_bytes=MAX_INSERT_BYTES,
             linger_seconds=settings.sink.max_batch_wait_seconds,
         )

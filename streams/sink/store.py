@@ -121,9 +121,9 @@ def open_client(settings: Settings, *, database: str | None = None) -> Client:
 
 
 def leave_data_frames_out() -> None:
-    """The client library loads pandas at its first insert, where that is installed, to see whether
-    rows are a data frame. Ours never are, and it takes 70 MB."""
-    options.pd = None
+    """The client library loads pandas and numpy at its first insert, where they are installed, to
+    see whether rows are a data frame or an array. Ours never are, and they take 70 and 20 MB."""
+    options.pd = options.np = None
     options.pd_time_test = None
 
 

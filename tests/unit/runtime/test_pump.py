@@ -78,7 +78,7 @@ class Running:
         while True:
             taken = await self.source.get()
             self.num_taken += 1
-            yield taken
+            yield [taken]
 
     def put(self, *offsets: int, partition: int = 0) -> None:
         for offset in offsets:

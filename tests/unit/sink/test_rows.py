@@ -204,3 +204,20 @@ def test_a_span_outside_the_text_is_refused() -> None:
     with pytest.raises(PermanentError) as refused:
         row(bad)
     assert refused.value.field == "redactions"
+
+
+def test_the_digest_goes_by_values_and_not_by_who_else_refers_to_them() -> None:
+    """Two processes that read the same event hold its texts in different ways."""
+    event = replace(step("a"), agent_id="shared", task_key="shared")
+    apart = replace(event, task_key="".join(["sha", "red"]))
+    assert to_row(event, AT, NOON).version == to_row(apart, AT, NOON).version
+    assert to_row(event, AT, NOON).version != to_row(step("a"), AT, NOON).version
+
+
+def test_the_digest_also_takes_values_that_no_decoder_makes() -> None:
+    class Text(str):
+        """A text, and more."""
+
+    odd = to_row(replace(step("a"), task_key=Text("t")), AT, NOON)
+    assert odd.version == to_row(replace(step("a"), task_key=Text("t")), AT, NOON).version
+    assert odd.version != to_row(replace(step("a"), task_key=Text("u")), AT, NOON).version

@@ -1,11 +1,14 @@
-"""What a sink holds at a time is bounded in rows, whatever waits."""
+"""What a sink holds at a time is bounded in rows, whatever waits; it inserts in order."""
 
 import asyncio
 import gc
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +21,7 @@ from schemas.codec import encode
 from schemas.errors import TransientError
 from schemas.telemetry import Metrics
 from streams.runtime.crashes import CrashLedger
+from streams.runtime.pump import Pump
 from streams.sink import agent
 from streams.sink.agent import SinkLane
 from streams.sink.migrate import shipped
@@ -34,7 +38,7 @@ from streams.sink.store import leave_data_frames_out
 leave_data_frames_out()
 context = InsertContext("t", ["a"], [get_from_name("String")], [["x"]])
 assert [len(block.column_data) for block in context.next_block()] == [1]
-assert "pandas" not in sys.modules
+assert not {"pandas", "numpy"} & sys.modules.keys()
 """
 
 
@@ -51,11 +55,14 @@ def living() -> int:
 
 
 class CountingStore:
-    """Counts the rows that live at each insert; away for the first `fails` of them."""
+    """Counts the rows that live at each insert; away for the first `fails` of them. Each insert
+    waits for its gate, where there is one."""
 
-    def __init__(self, fails: int = 0) -> None:
+    def __init__(self, fails: int = 0, gate: threading.Event | None = None) -> None:
         self.fails = fails
+        self.gate = gate
         self.inserted: list[int] = []
+        self.tokens: list[str] = []
         self.alive: list[int] = []
         self._types = {
             column.name: column.type
@@ -79,12 +86,15 @@ class CountingStore:
         table: str,  # noqa: ARG002 - the store's
         types: Mapping[str, str],  # noqa: ARG002
         rows: Sequence[Sequence[Any]],
-        token: str,  # noqa: ARG002
+        token: str,
     ) -> None:
+        self.tokens.append(token)
+        if self.gate is not None:
+            assert self.gate.wait(10)
         self.alive.append(living())
         if self.fails:
             self.fails -= 1
-            raise TransientError("away")
+            raise TransientError("away", retry_after_seconds=0.01)
         self.inserted.append(len(rows))
 
     def close(self) -> None:
@@ -92,49 +102,104 @@ class CountingStore:
 
 
 @pytest.fixture
-def records(monkeypatch: pytest.MonkeyPatch) -> list[Received]:
-    """More than two inserts are made of."""
+def events() -> list[Any]:
+    """What Faust hands over: more than two inserts are made of."""
     assert agent.MAX_INSERT_ROWS * 7_000 < agent.MAX_INSERT_BYTES, "7 kB a row while it is made"
-    monkeypatch.setattr(agent, "MAX_INSERT_ROWS", MAX_ROWS)
     value = encode(step("a", TRAJECTORY))
     return [
-        Received(topics.STEPS, 0, offset, b"k", value, (), 0) for offset in range(2 * MAX_ROWS + 3)
-    ]
+        SimpleNamespace(
+            message=SimpleNamespace(
+                topic=topics.STEPS, partition=0, offset=offset, key=b"k", value=value, headers=(),
+                timestamp=0.0,
+            )
+        )
+        for offset in range(2 * MAX_ROWS + 3)
+    ]  # fmt: skip
 
 
-def make_lane(store: CountingStore, folder: Path) -> SinkLane:
+def make_lane(store: CountingStore, folder: Path, bus: MemoryBus | None = None) -> SinkLane:
     return SinkLane(
         writer=Writer(store, Metrics()),
-        producer=MemoryBus().producer("g"),
+        producer=(bus or MemoryBus()).producer("g"),
         crashes=CrashLedger(folder / "crashes.json"),
         clock=SystemClock(),
         metrics=Metrics(),
     )
 
 
-async def test_rows_are_made_for_one_insert_at_a_time(
-    tmp_path: Path, records: list[Received]
-) -> None:
-    store = CountingStore()
-    finished = await make_lane(store, tmp_path).process(records)
-    assert len(finished) == len(records)
+@asynccontextmanager
+async def pumping(lane: SinkLane, events: list[Any]) -> AsyncIterator[list[int]]:
+    """The offsets acknowledged so far, while these events go through the lane."""
+    acknowledged: list[int] = []
+
+    async def acknowledge(event: Any) -> None:
+        acknowledged.append(event.message.offset)
+
+    async def lots() -> AsyncIterator[list[Any]]:
+        yield events
+        await asyncio.Event().wait()
+
+    pump = Pump(
+        group="g", lane=lane, acknowledge=acknowledge, metrics=Metrics(), max_batch=MAX_ROWS,
+        linger_seconds=0.05,
+    )  # fmt: skip
+    tasks = [asyncio.create_task(pump.run()), asyncio.create_task(pump.feed(lots()))]
+    try:
+        yield acknowledged
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - what lives has no event
+            await asyncio.sleep(0.02)
+
+
+async def test_rows_of_two_inserts_live_at_a_time(tmp_path: Path, events: list[Any]) -> None:
+    gate = threading.Event()
+    store = CountingStore(gate=gate)
+    async with pumping(make_lane(store, tmp_path), events) as acknowledged:
+        # the second ones are made while the first ones wait for the store
+        await until(lambda: living() == 2 * MAX_ROWS)
+        assert (len(store.tokens), acknowledged) == (1, [])
+        gate.set()
+        await until(lambda: len(acknowledged) == len(events))
+    assert acknowledged == list(range(len(events)))
     assert store.inserted == [MAX_ROWS, MAX_ROWS, 3]
-    assert 0 < max(store.alive) <= MAX_ROWS, "those of the insert before are gone"
+    assert max(store.alive) <= 2 * MAX_ROWS, "those of the insert before are gone"
 
 
-async def test_a_store_that_is_away_leaves_no_rows_behind(
-    tmp_path: Path, records: list[Received]
+async def test_a_store_that_is_away_gets_the_same_insert_again_and_no_other(
+    tmp_path: Path, events: list[Any]
 ) -> None:
     store = CountingStore(fails=3)
-    lane = make_lane(store, tmp_path)
-    for _ in range(3):
-        with pytest.raises(TransientError):
-            await lane.process(records)
-    await asyncio.sleep(0)
+    async with pumping(make_lane(store, tmp_path), events) as acknowledged:
+        await until(lambda: len(acknowledged) == len(events))
+    assert store.inserted == [MAX_ROWS, MAX_ROWS, 3]
+    assert [store.tokens.index(token) for token in store.tokens] == [0, 0, 0, 0, 4, 5]
+    assert max(store.alive) <= 2 * MAX_ROWS
     gc.collect()
-    assert living() == 0
-    assert len(await lane.process(records)) == len(records)
-    assert 0 < max(store.alive) <= MAX_ROWS
+    assert living() == 0, "nothing is left behind"
+
+
+async def test_a_refused_record_is_dead_lettered_in_its_place(tmp_path: Path) -> None:
+    value = encode(step("a", TRAJECTORY))
+    good, bad = (
+        Received(topics.STEPS, 0, offset, b"k", given, (), 0)
+        for offset, given in enumerate((value, b"\x00no avro"))
+    )
+    bus = MemoryBus()
+    letters = topics.dead_letter_topic(topics.STEPS)
+    bus.admin().create_topics(topics.all_topics(), 1, 1)
+    lane = make_lane(CountingStore(), tmp_path, bus)
+    attempt = await lane.prepare([bad, good])
+    assert await attempt([good]) == [good]  # the bad one belongs to another worker now
+    assert bus.partitions(letters)[0].end == 0
+    assert await attempt([bad, good]) == [bad, good]
+    assert bus.partitions(letters)[0].end == 1
 
 
 def test_an_insert_loads_no_data_frames() -> None:

@@ -1,0 +1,50 @@
+"""From Faust's consumer into the channel of a stream, without a wait where there is room.
+
+Faust's conductor asks for each record whether the flow stands still, whether its producer is
+behind and who listens, and decodes key and value: seven coroutines, two locks. Ours are bytes and
+have one listener, so a record goes straight into its channel. What is not so goes Faust's way.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from faust.events import Event
+
+
+class Handover:
+    """What a consumer calls with each record in place of the conductor's callback."""
+
+    def __init__(
+        self, app: Any, conducted: Callable[[Any], Awaitable[None]], is_state: Callable[[Any], bool]
+    ) -> None:
+        """`conducted` is Faust's way; `is_state` tells partitions of changelogs, which go it."""
+        self._app = app
+        self._conducted = conducted
+        self._is_state = is_state
+
+    async def __call__(self, message: Any) -> None:
+        """Put the record into its channel; waits where Faust would."""
+        channel = self._open_channel(message.tp)
+        if channel is None:
+            await self._conducted(message)
+            return
+        message.incref()
+        event = Event(self._app, message.key, message.value, message.headers, message)
+        channel.queue.force_put_nowait(event)
+
+    def _open_channel(self, tp: Any) -> Any:
+        """The channel of the only listener, if nothing about it needs a wait or a decoder."""
+        app = self._app
+        listeners = app.topics._tp_index.get(tp, ())
+        if len(listeners) != 1 or self._is_state(tp) or app.topics._tp_to_callback_lock.locked():
+            return None
+        (channel,) = listeners
+        queue = channel.queue
+        takes_it = (
+            channel.key_type is bytes
+            and channel.value_type is bytes
+            and queue.qsize() < queue.pressure_high_size  # beyond it, Faust stops to fetch
+            and app.flow_control.is_active()
+            and app.producer.buffer.pending.empty()
+        )
+        return channel if takes_it else None
