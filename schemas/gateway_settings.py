@@ -81,6 +81,11 @@ class GatewaySettings(Section):
     `response_incomplete`. `headrace_gateway_shed` counts these calls. Feedback and events are
     always answered 503. The limit applies to what begins: a call under way may finish beyond it.
 
+    A body that is too large for a record lies in the blob store until it was not written for
+    `blob_days`. Keep that longer than the topics that name it keep their records, which is 14 days
+    for the quarantine. Where `blob_uri` is no local folder, the gateway deletes nothing: give
+    `.original/` a rule for that in the store itself.
+
     `spool_fsync` waits for the disk at each write to the spool, at each new file and folder of it,
     and at each blob, so that a loss of power loses nothing that was released.
 
@@ -116,6 +121,7 @@ class GatewaySettings(Section):
     when_spool_full: Literal["block", "shed"] = "block"
     spool_max_bytes: int = Field(2 * 1024**3, ge=1024**2)
     spool_fsync: bool = False
+    blob_days: float = Field(15.0, ge=1)
     max_body_bytes: int = Field(64 * 1024**2, ge=1024)
     client_body_seconds: float = Field(300.0, gt=0)
     client_idle_seconds: float = Field(120.0, gt=0)

@@ -346,6 +346,11 @@ class Settings(BaseSettings):
         return self.blob_uri or (self.data_dir / "blobs").absolute().as_uri()
 
     @property
+    def original_blobs(self) -> str:
+        """fsspec URI of the claim checks with original text: bodies too large for a record."""
+        return f"{self.blobs.rstrip('/')}/.original"
+
+    @property
     def clickhouse_password(self) -> str:
         """The store's password; empty where no file is configured or generated."""
         path = self.clickhouse.password_file or self.data_dir / "secrets" / "clickhouse"

@@ -36,6 +36,7 @@ METRICS: dict[str, tuple[Literal["counter", "gauge", "histogram"], str, tuple[st
     "headrace_healthy": ("gauge", "1 while /health answers 200, else 0", ()),
     "headrace_spool_bytes": ("gauge", "Bytes in the spool that wait for Kafka", ()),
     "headrace_spool_refused": ("counter", "Writes that the disk refused the spool", ("what",)),
+    "headrace_blobs_swept": ("counter", "Large bodies deleted because no record names them", ()),
     "headrace_spool_published": ("counter", "Events published from the spool", ("result",)),
     "headrace_spool_age_seconds": (
         "gauge",

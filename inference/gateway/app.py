@@ -19,17 +19,17 @@ from inference.edge.server import drain, start_server
 from inference.fleet.siblings import Siblings
 from inference.gateway.calls import Calls
 from inference.gateway.relay import ARRIVED_AT
-from inference.routing.follow import RouteFollower
-from inference.routing.router import Router
+from inference.routing.opening import open_router
 from inference.spool import Publisher
 from inference.spool.assemble import Assembler
 from inference.spool.health import GatewayHealth, judge, look
 from inference.spool.opening import open_spool
+from inference.spool.sweeping import BlobSweep
 from inference.upstreams.http import Upstream
 from schemas.bus import Bus
 from schemas.bus.kafka import KafkaBus
 from schemas.errors import ConfigError
-from schemas.secrets import load_root_secret, tenant_key
+from schemas.secrets import load_root_secret
 from schemas.settings import Settings, load_settings
 from schemas.store import BlobStore, sync_path
 from schemas.telemetry import Metrics
@@ -54,14 +54,15 @@ class Gateway:
         gateway = settings.gateway
         self.keys = KeyFollower(bus, settings.data_dir / "run" / "gateway-keys.json")
         self.upstream = Upstream(gateway, self.metrics)
-        self.router = _make_router(settings, bus, root, self.metrics)
+        self.router = open_router(settings, bus, root, self.metrics)
         self.spool = open_spool(settings, spool_root)
-        blobs = BlobStore(settings.blobs, sync=sync_path if gateway.spool_fsync else None)
+        blobs = BlobStore(settings.original_blobs, sync=sync_path if gateway.spool_fsync else None)
         self.publisher = Publisher(
             self.spool, spool_root, lambda: bus.producer("inference.gateway"),
             Assembler(blobs, settings.kafka.max_record_bytes), self.metrics,
             make_tracing("inference.gateway", settings.tracing),
         )  # fmt: skip
+        self._sweep = BlobSweep(settings, self.metrics)
         access = Access(self.keys, self.upstream.has_own_credentials)
         self.recorder = Recorder(self.spool, gateway.when_spool_full, self.metrics)
         self.recorder.is_on = gateway.capture
@@ -106,6 +107,7 @@ class Gateway:
         if self.router is not None:
             self.router.follower.start()
         self.publisher.start()
+        self._sweep.start()
 
     def housekeeping(self) -> None:
         """What is due every second."""
@@ -117,7 +119,7 @@ class Gateway:
         if delivered is not None:
             self.spool.roll_if_read(delivered)
         routes = self.router is None or self.router.follower.is_alive
-        if not (self.publisher.is_alive and self.keys.is_alive and routes):
+        if not (self.publisher.is_alive and self._sweep.is_alive and self.keys.is_alive and routes):
             _log.error("thread_ended")  # a bug; the supervisor starts a new process
             signal.raise_signal(signal.SIGTERM)
 
@@ -160,6 +162,7 @@ class Gateway:
         if self.router is not None:
             await asyncio.to_thread(self.router.follower.stop)
         await asyncio.to_thread(self.keys.stop)
+        await asyncio.to_thread(self._sweep.stop, _STOP_SECONDS)
         await asyncio.to_thread(self.publisher.stop, _STOP_SECONDS)
         self.spool.close()
 
@@ -173,15 +176,6 @@ async def _continue(request: web.Request) -> None:
     if request.headers.get("Expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # this was no part of the answer
-
-
-def _make_router(settings: Settings, bus: Bus, root: bytes, metrics: Metrics) -> Router | None:
-    """None where calls go to the upstream."""
-    ring = settings.gateway.ring
-    if ring is None:
-        return None
-    follower = RouteFollower(bus, settings.worker.policy, ring)
-    return Router(follower, tenant_key(root, "", "routing"), metrics)
 
 
 async def serve(settings: Settings, bus: Bus | None = None, worker: int | None = None) -> int:

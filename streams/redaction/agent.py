@@ -30,7 +30,7 @@ def build(shell: Shell) -> None:
         [topics.RAW_EVENTS],
         RedactionProcessor(
             tenants,
-            BlobStore(settings.blobs),
+            BlobStore(settings.original_blobs),
             context.mark,
             settings.redaction.hold_seconds,
             settings.training_eligible_tenants,

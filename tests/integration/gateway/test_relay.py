@@ -323,7 +323,7 @@ async def test_a_large_body_goes_to_the_blob_store(tmp_path: Path, kafka: str) -
         async with gw.post(CHAT, io.BytesIO(big)) as answer:
             assert await answer.read() == big
         (event,) = await gw.events(1)
-        blobs = BlobStore(gw.gateway.settings.blobs)
+        blobs = BlobStore(gw.gateway.settings.original_blobs)
     assert (event.request_body, event.response_body) == (b"", b"")
     assert blobs.get(gw.tenant, event.request_body_uri) == big
     assert event.response_body_uri == event.request_body_uri

@@ -154,7 +154,7 @@ async def test_encodings_and_sizes(tmp_path: Path) -> None:
         assert wire.upstream.seen[-1].body == body
         await eventually(lambda: any(call.request_body_uri for call in wire.exchanges()))
         (large,) = [call for call in wire.exchanges() if call.request_body_uri]
-        blobs = BlobStore(wire.gateway.settings.blobs)
+        blobs = BlobStore(wire.gateway.settings.original_blobs)
         assert blobs.get(large.tenant_id, large.request_body_uri or "") == body
         assert await wire.still_works()
 
@@ -175,7 +175,7 @@ async def test_odd_json_is_relayed_unchanged_and_recorded(tmp_path: Path) -> Non
             assert (await wire.raw(wire.request("POST", CHAT, body))).status == 200, body[:60]
             assert wire.upstream.seen[-1].body == body
         await eventually(lambda: len(wire.exchanges()) == len(ODD_JSON))
-        blobs = BlobStore(wire.gateway.settings.blobs)
+        blobs = BlobStore(wire.gateway.settings.original_blobs)
         kept = {
             blobs.get(call.tenant_id, call.request_body_uri)
             if call.request_body_uri

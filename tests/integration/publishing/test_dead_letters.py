@@ -121,9 +121,10 @@ def test_show_gives_the_original_only_on_demand(deployment: Deployment) -> None:
 def test_retry_brings_the_record_through_once_its_cause_is_repaired(deployment: Deployment) -> None:
     tenant = f"t{uuid.uuid4().hex[:8]}"
     request = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
-    blobs = BlobStore((deployment.directory / "blobs").as_uri())
+    folder = deployment.directory / "blobs" / ".original"
+    blobs = BlobStore(folder.as_uri())
     uri = blobs.put(tenant, json.dumps(request).encode())
-    (blob,) = (p for p in (deployment.directory / "blobs" / tenant).rglob("*") if p.is_file())
+    (blob,) = (p for p in (folder / tenant).rglob("*") if p.is_file())
     body = blob.read_bytes()
     blob.unlink()
     exchange = Exchange(

@@ -22,6 +22,7 @@ FROZEN = {
     "headrace_gateway_uncaptured": (),
     "headrace_upstream_tries": ("upstream", "result"),
     "headrace_spool_bytes": (),
+    "headrace_blobs_swept": (),
     "headrace_spool_refused": ("what",),
     "headrace_spool_published": ("result",),
     "headrace_spool_age_seconds": (),
