@@ -16,8 +16,8 @@ from infra.local.stack import Ports
 
 #: Below what Linux and macOS give out by themselves, above the ports of the stack and of the soak.
 _PORTS = range(28_200, 32_700)
-#: Next to its gateway's port a stack takes those of its other processes.
-_NUM_BESIDE = 8
+#: Beside its broker's and its gateway's port a stack takes others: those are given out much later.
+_ROOM = 10
 
 
 def block(number: int, count: int) -> range:
@@ -31,8 +31,9 @@ def _numbers() -> Iterator[int]:
     """The ports of this process, again and again, from a random one on: two runs may meet."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
     mine = block(int(worker), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
-    start = random.SystemRandom().randrange(len(mine))
-    return itertools.cycle([*mine[start:], *mine[:start]])
+    apart = [port for first in range(_ROOM) for port in mine[first::_ROOM]]
+    start = random.SystemRandom().randrange(len(apart))
+    return itertools.cycle([*apart[start:], *apart[:start]])
 
 
 def free_ports(number: int) -> list[int]:
@@ -44,6 +45,6 @@ def free_ports(number: int) -> list[int]:
 
 
 def stack_ports() -> Ports:
-    """Those of a whole stack, and room for what it takes beside its gateway's."""
-    kafka, controller, clickhouse, worker, gateway, *_ = free_ports(5 + _NUM_BESIDE)
-    return Ports(kafka, controller, clickhouse, gateway, worker)
+    """Those of a whole stack."""
+    kafka, clickhouse, gateway, worker = free_ports(4)
+    return Ports(kafka, kafka + 1, clickhouse, gateway, worker)

@@ -14,3 +14,8 @@ def test_no_port_is_given_out_again_soon() -> None:
     first, second = free_ports(20), free_ports(20)
     assert len({*first, *second}) == 40
     assert all(map(is_free, second))
+
+
+def test_there_is_room_beside_each_port() -> None:
+    given = free_ports(30)
+    assert all(abs(one - other) >= 10 for one in given for other in given if one != other)
