@@ -21,7 +21,9 @@ from schemas.errors import TransientError
 from schemas.ids import trajectory_key
 
 _STEP_BYTES = 2_000
-_POLL_SECONDS = 0.25
+#: A look costs the store some milliseconds, and is late by half a pause.
+_MAX_POLL_SECONDS = 0.25
+_MIN_POLL_SECONDS = 0.02
 _COUNT_SQL = "SELECT count() AS n FROM steps_log"
 NO_WORKERS: Mapping[str, Sequence[int]] = {}
 _VISIBLE_SQL = "SELECT count() AS n FROM steps"
@@ -112,8 +114,8 @@ def drained(
     began_at = _consumes_since(bench)
     with open_reader(bench.settings.data_dir) as reader:
         deadline = time.time() + max_seconds
-        while _count(reader, _COUNT_SQL) < number and time.time() < deadline:
-            time.sleep(_POLL_SECONDS)
+        while (seen := _count(reader, _COUNT_SQL)) < number and time.time() < deadline:
+            time.sleep(poll_seconds(seen, number, time.time() - began_at))
         ended_at = time.time()
         num_visible = _count(reader, _VISIBLE_SQL)
     if not num_visible:
@@ -124,6 +126,14 @@ def drained(
     for name, pids in more.items():  # they began with the run, so all that they used counts
         used[name] = used.get(name, 0.0) + sum(map(cpu_seconds, pids))
     return Drained(number, num_visible, ended_at - began_at, used)
+
+
+def poll_seconds(seen: int, number: int, seconds: float) -> float:
+    """Half of the time that the rest takes at the pace so far: few looks, and the last in time."""
+    if not seen:
+        return _MAX_POLL_SECONDS
+    rest = (number - seen) * seconds / seen
+    return min(_MAX_POLL_SECONDS, max(_MIN_POLL_SECONDS, rest / 2))
 
 
 def _consumes_since(bench: Bench) -> float:

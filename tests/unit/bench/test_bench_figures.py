@@ -2,7 +2,7 @@
 
 import pytest
 
-from infra.bench.bulk import Drained, pipeline_figures, sink_figures
+from infra.bench.bulk import Drained, pipeline_figures, poll_seconds, sink_figures
 from infra.bench.figures import Figure, Section, difference, quantile, ratio, shown
 from infra.bench.gateway import Compared, OpenLoop, call_figures, reward_figures
 from infra.bench.large import Memory, large_figures
@@ -145,3 +145,10 @@ def test_a_large_body_tells_what_memory_stays() -> None:
     assert value(figures, "20 MB, added, p50") == pytest.approx(100.0)
     [kept] = [f for f in figures if f.name == "memory that did not come back"]
     assert (kept.value, kept.is_met) == (40.0, False)
+
+
+def test_the_end_of_a_run_is_looked_for_ever_more_often() -> None:
+    assert poll_seconds(0, 1_000, 3.0) == 0.25
+    assert poll_seconds(100, 1_000, 1.0) == 0.25
+    assert poll_seconds(900, 1_000, 0.9) == pytest.approx(0.05)
+    assert poll_seconds(999, 1_000, 1.0) == 0.02
