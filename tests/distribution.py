@@ -1,8 +1,8 @@
-"""Which tests of `make test` run one after the other, in one of its two processes.
+"""Which tests stay together in one process where two run them: `pytest -n 2`.
 
-A file's tests stay together, and so do those of the folders and files that are listed here: they
-share a stack or an engine, or start stacks and engines that would take each other's processor. The
-long groups come first, so that both processes end at about the same time.
+A file's tests do, and so do those of the folders and files that are listed here: they share a stack
+or an engine, or start stacks and engines that would take each other's memory. The long groups come
+first, so that both processes end at about the same time.
 """
 
 from collections.abc import Sequence
@@ -14,37 +14,41 @@ from xdist.scheduler import LoadScopeScheduling
 if TYPE_CHECKING:
     from xdist.remote import Producer
 
-#: Group → what the paths of its files start with.
+#: Group → what the paths of its files start with, in the order in which they run. Those with
+#: engines of their own come before the session's engine is there.
 GROUPS = {
-    "stacks": ("tests/e2e/", "tests/integration/replay/", "tests/integration/demo/"),
+    "stacks": ("tests/e2e/", "tests/integration/replay/"),
     "engines": (
-        "tests/integration/worker/",
+        "tests/integration/worker/test_two_workers.py",
+        "tests/integration/demo/test_weights.py",
         "tests/integration/trainer/",
-        "tests/integration/gateway/test_real_engine.py",
-        "tests/integration/gateway/test_engine_dialects.py",
+        "tests/integration/worker/",
         "tests/integration/gateway/test_clients_of_the_engine.py",
+        "tests/integration/gateway/test_engine_dialects.py",
+        "tests/integration/gateway/test_real_engine.py",
     ),
     "secured": ("tests/integration/secured/",),
 }
+_BEGINNINGS = [(group, beginning) for group, known in GROUPS.items() for beginning in known]
+
+
+def _place(nodeid: str) -> int:
+    """Which of the listed paths a test is of; their number for one of none."""
+    starts = (i for i, (_, beginning) in enumerate(_BEGINNINGS) if nodeid.startswith(beginning))
+    return next(starts, len(_BEGINNINGS))
 
 
 def group_of(nodeid: str) -> str:
     """The group of a test, else its file."""
-    for group, beginnings in GROUPS.items():
-        if nodeid.startswith(beginnings):
-            return group
-    return nodeid.partition("::")[0]
+    place = _place(nodeid)
+    return _BEGINNINGS[place][0] if place < len(_BEGINNINGS) else nodeid.partition("::")[0]
 
 
 def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """The listed groups first, then what needs servers, then the rest; else as collected."""
-    ranks = list(GROUPS)
+    """The listed ones first, then what needs servers, then the rest; else as collected."""
 
-    def rank(item: pytest.Item) -> int:
-        group = group_of(item.nodeid)
-        if group in GROUPS:
-            return ranks.index(group)
-        return len(ranks) + (not item.nodeid.startswith("tests/integration/"))
+    def rank(item: pytest.Item) -> tuple[int, bool]:
+        return _place(item.nodeid), not item.nodeid.startswith("tests/integration/")
 
     return sorted(items, key=rank)
 

@@ -69,8 +69,10 @@ def test_the_demos_own_conversations(tmp_path: Path) -> None:
     assert line["leaked_by_kind"] == {}
 
 
-@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("every", [20, pytest.param(1, marks=pytest.mark.soak)])
 def test_recorded_airline_conversations(tmp_path: Path, shared_data: Path, every: int) -> None:
+    """Ten of them, that a file can be played; `make soak` plays all 200, and
+    `test_real_conversations.py` does so without the command."""
     text = (shared_data / "trajectories" / "tau-bench-airline-gpt-4o.json").read_text()
     played = json.loads(text)[::every]
     file = tmp_path / "played.json"
