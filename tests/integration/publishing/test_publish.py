@@ -25,11 +25,15 @@ def _raw_records(events: Sequence[Any], tenant: str) -> set[Any]:
     }
 
 
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.soak)])
 def test_the_shared_conversations_twice_are_each_step_once(
-    deployment: Deployment, shared_data: Path
+    deployment: Deployment, shared_data: Path, tmp_path: Path, every: int
 ) -> None:
-    file = shared_data / "trajectories" / "tau-bench-airline-gpt-4o.json"
-    conversations = json.loads(file.read_bytes())
+    """40 of them, some 500 steps, twice; `make soak` publishes all 200."""
+    shared = shared_data / "trajectories" / "tau-bench-airline-gpt-4o.json"
+    conversations = json.loads(shared.read_bytes())[::every]
+    file = tmp_path / "published.json"
+    file.write_text(json.dumps(conversations))
     answers = sum(m["role"] == "assistant" for c in conversations for m in c["traj"])
     tenant = f"t{uuid.uuid4().hex[:8]}"
     starts = deployment.ends(topics.STEPS, topics.REWARDS)
