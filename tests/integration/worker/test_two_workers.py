@@ -4,6 +4,7 @@ has started.
 `make test` takes 15 updates, `make soak` 50. Most of the time goes to three starts of vLLM.
 """
 
+import functools
 import sys
 import threading
 import urllib.error
@@ -69,6 +70,7 @@ class Traffic:
 
     def __init__(self, urls: list[str]) -> None:
         self._stop = threading.Event()
+        self.breath_seconds = 0.1
         #: Answers that are not what their label says, and calls that were not answered.
         self.wrong: list[str] = []
         self.failed: list[str] = []
@@ -87,8 +89,8 @@ class Traffic:
             thread.join()
 
     def _ask(self, url: str) -> None:
-        # A breath between two calls: the engines need the processor too, on small machines.
-        while not self._stop.wait(0.02):
+        # A breath between two calls: what takes a version needs the processor too.
+        while not self._stop.wait(self.breath_seconds):
             try:
                 text, headers = ask(url)
             except (OSError, HTTPException) as error:
@@ -103,6 +105,11 @@ class Traffic:
     def seen_by(self, url: str) -> set[int]:
         """The versions that answered there."""
         return {version for at, version in self.versions if at == url}
+
+    def has_met(self, version: int, engines: list[str], agents: list[str]) -> bool:
+        """Whether each engine and the gateway have answered from a version."""
+        at_each = all((engine, version) in self.versions for engine in engines)
+        return at_each and any((agent, version) in self.versions for agent in agents)
 
 
 def is_answered(url: str, version: int) -> Callable[[], bool]:
@@ -145,22 +152,20 @@ def test_updates_under_traffic_and_a_kill(
 def updates_and_rollbacks(
     ring: Ring, engines: list[str], agents: list[str], num_updates: int
 ) -> None:
-    """Both workers move, each by itself; nobody who asks them or the gateway gets no answer."""
+    """Both workers move, each by itself; nobody who asks them or the gateway gets no answer, and
+    both and the gateway answer from every version."""
     with Traffic([*engines, *agents]) as traffic:
         for _ in range(num_updates):
             manifest = ring.publish()
             ring.promote(manifest)
             ring.wait_until_served(manifest, BOTH)
+            ring.wait_for(functools.partial(traffic.has_met, manifest.version, engines, agents))
         for back in (1, min(20, num_updates - 1)):
             manifest = ring.manifests[-1 - back]
             ring.promote(manifest)
             ring.wait_until_served(manifest, BOTH)
             ring.require_equal(manifest, *ring.workers)
     assert (traffic.wrong, traffic.failed) == ([], [])
-    for engine in engines:
-        assert len(traffic.seen_by(engine)) > num_updates / 2
-    behind = set.union(*(traffic.seen_by(agent) for agent in agents))
-    assert len(behind) > num_updates / 2
     ring.wait_for(is_answered(agents[0], manifest.version))
 
 
@@ -178,6 +183,7 @@ def killed_in_a_burst(ring: Ring, agents: list[str]) -> WeightsManifest:
         ring.wait_until_served(last, {"two"})
         answered = traffic.num_answers
         ring.wait_for(lambda: traffic.num_answers > answered + 2 * len(agents))
+        traffic.breath_seconds = 0.5  # an engine that starts needs the processor most
         one.start()
         ring.wait_until_served(last, BOTH, READY_SECONDS)
     assert traffic.wrong == []
