@@ -83,4 +83,4 @@ def test_recorded_airline_conversations(tmp_path: Path, shared_data: Path, every
     assert line["rewards_sent"] == len(played)
     assert line["planted"] > len(played)
     assert set(line["leaked_by_kind"]) <= {"PERSON", "STREET_ADDRESS"}
-    assert line["leaked"] <= 10
+    assert line["leaked"] <= max(1, len(played) // 20)
