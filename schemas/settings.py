@@ -166,7 +166,7 @@ class BatchingSettings(Section):
 class SinkSettings(Section):
     """How rows are batched into the store."""
 
-    max_batch_rows: int = Field(5_000, ge=1)
+    max_batch_rows: int = Field(2_000, ge=1, le=2_000)
     max_batch_wait_seconds: float = Field(0.25, gt=0)
 
 
@@ -348,7 +348,7 @@ class Settings(BaseSettings):
     @property
     def original_blobs(self) -> str:
         """fsspec URI of the claim checks with original text: bodies too large for a record."""
-        return f"{self.blobs.rstrip('/')}/.original"
+        return f"{self.blobs.removesuffix('/')}/.original"
 
     @property
     def clickhouse_password(self) -> str:

@@ -36,7 +36,8 @@ METRICS: dict[str, tuple[Literal["counter", "gauge", "histogram"], str, tuple[st
     "headrace_healthy": ("gauge", "1 while /health answers 200, else 0", ()),
     "headrace_spool_bytes": ("gauge", "Bytes in the spool that wait for Kafka", ()),
     "headrace_spool_refused": ("counter", "Writes that the disk refused the spool", ("what",)),
-    "headrace_blobs_swept": ("counter", "Large bodies deleted because no record names them", ()),
+    "headrace_blobs_swept": ("counter", "Large bodies deleted, older than gateway.blob_days", ()),
+    "headrace_blobs_not_swept": ("counter", "Old large bodies that the disk kept", ()),
     "headrace_spool_published": ("counter", "Events published from the spool", ("result",)),
     "headrace_spool_age_seconds": (
         "gauge",
@@ -62,7 +63,11 @@ METRICS: dict[str, tuple[Literal["counter", "gauge", "histogram"], str, tuple[st
     "headrace_dead_letters": ("counter", "Records sent to a dead letter", ("group", "reason")),
     "headrace_quarantined": ("counter", "Records sent to quarantine", ("reason",)),
     "headrace_retries": ("counter", "Attempts repeated after a transient failure", ("group",)),
-    "headrace_batch_seconds": ("histogram", "Time from taking a batch to its commit", ("group",)),
+    "headrace_batch_seconds": (
+        "histogram",
+        "Time that a batch took to be durable and committed",
+        ("group",),
+    ),
     "headrace_held_events": ("gauge", "Calls that wait for the call before them", ()),
     "headrace_held_bytes": ("gauge", "Bytes of the calls that wait", ()),
     "headrace_hold_expired": ("counter", "Calls emitted without the call before them", ()),

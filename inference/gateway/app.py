@@ -162,8 +162,8 @@ class Gateway:
         if self.router is not None:
             await asyncio.to_thread(self.router.follower.stop)
         await asyncio.to_thread(self.keys.stop)
-        await asyncio.to_thread(self._sweep.stop, _STOP_SECONDS)
         await asyncio.to_thread(self.publisher.stop, _STOP_SECONDS)
+        await asyncio.to_thread(self._sweep.stop, _STOP_SECONDS)
         self.spool.close()
 
 

@@ -1,4 +1,4 @@
-"""The thread that deletes the blobs of bodies when no record can name them any more."""
+"""The thread that deletes the blobs of bodies that are older than `gateway.blob_days`."""
 
 import threading
 from datetime import timedelta
@@ -11,11 +11,12 @@ from schemas.telemetry import Metrics
 
 _log = structlog.get_logger("spool")
 
-_EVERY_SECONDS = 3_600.0
+#: Also before the first sweep: a machine that has just started may not know the time yet.
+_EVERY_SECONDS = 600.0
 
 
 class BlobSweep:
-    """Sweeps at its start and then every hour."""
+    """Sweeps every ten minutes."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self._uri = settings.original_blobs
@@ -39,18 +40,15 @@ class BlobSweep:
         self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
-        while True:
+        while not self._stopping.wait(_EVERY_SECONDS):
             self.look()
-            if self._stopping.wait(_EVERY_SECONDS):
-                return
 
     def look(self) -> None:
         """One sweep. What the disk refuses is tried again with the next one."""
-        try:
-            swept = sweep(self._uri, self._max_age_seconds)
-        except OSError as error:
-            _log.warning("blobs_not_swept", error=type(error).__name__)
-            return
+        swept = sweep(self._uri, self._max_age_seconds)
+        if swept.num_refused:
+            self._metrics.counter("headrace_blobs_not_swept").inc(swept.num_refused)
+            _log.warning("blobs_not_swept", num_blobs=swept.num_refused)
         if swept.num_blobs:
             self._metrics.counter("headrace_blobs_swept").inc(swept.num_blobs)
             _log.info("blobs_swept", num_blobs=swept.num_blobs, num_bytes=swept.num_bytes)

@@ -181,8 +181,8 @@ class Bus(Protocol):
     def transactions(self, transactional_id: str) -> Transactions: ...
 
     def consumer(self, *, reads_ahead: bool = True) -> Consumer:
-        """Without `reads_ahead` for whoever wants the next record only: a partition's records are
-        fetched one by one, and not megabytes of them."""
+        """Without `reads_ahead` for whoever wants the next record only: a partition is fetched one
+        batch of its producer at a time, and not by the megabyte."""
 
     def admin(self) -> Admin: ...
 

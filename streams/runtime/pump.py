@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Never, Protocol, runtime_checkable
 
 import structlog
 
@@ -133,7 +133,7 @@ class Pump:
         while True:
             await self._work_off(await self._take(), self._lane.process)
 
-    async def _run_ahead(self, lane: LooksAhead) -> None:
+    async def _run_ahead(self, lane: LooksAhead) -> Never:
         async def ready() -> tuple[list[Received], Attempt]:
             batch = await self._take()
             return batch, await lane.prepare(batch)

@@ -170,7 +170,8 @@ class Shell:
 
         async def consume(stream: Any) -> None:
             stream.enable_acks = False
-            await pump.feed(lots(stream))
+            # Faust would start it again, behind what it had taken.
+            await _guarded(lambda: pump.feed(lots(stream)))()
 
         name = f"{self._group}.{len(self._pumps)}"
         self.app.agent(topic, name=name)(consume)

@@ -55,10 +55,9 @@ SINGLE_TOPICS = (
     topics.QUARANTINE,
     *(topics.dead_letter_topic(name) for name in topics.DEAD_LETTERED),
 )
-#: Records, and bytes of them, that one insert is made of at most; the record that crosses the bytes
+#: Of the records that one insert is made of, `sink.max_batch_rows` at most; the one that crosses it
 #: still belongs to it. A row with nothing in it takes 6 kB while it is made, whatever its record
 #: took; rows of two inserts live at a time.
-MAX_INSERT_ROWS = 2_000
 MAX_INSERT_BYTES = 16 * 1024**2
 #: Objects before cycles are looked for: about what the rows of one insert are made of.
 COLLECT_AFTER = 50_000
@@ -170,7 +169,7 @@ def build(shell: Shell) -> None:
         shell.add_lane(
             inputs,
             lane,
-            max_batch=min(settings.sink.max_batch_rows, MAX_INSERT_ROWS),
+            max_batch=settings.sink.max_batch_rows,
             max_bytes=MAX_INSERT_BYTES,
             linger_seconds=settings.sink.max_batch_wait_seconds,
         )

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from inference.spool import sweeping
 from inference.spool.sweeping import BlobSweep
 from schemas.settings import Settings
-from schemas.store import BlobStore
+from schemas.store import BlobStore, Swept
 from schemas.telemetry import Metrics
 
 
@@ -19,7 +19,7 @@ def test_old_bodies_go_and_what_others_keep_stays(tmp_path: Path) -> None:
     settings, metrics = Settings(data_dir=tmp_path), Metrics()
     BlobStore(settings.original_blobs).put("acme", b"body")
     weights = BlobStore(settings.blobs)
-    old = time.time() - 16 * 24 * 3600
+    old = time.time() - 46 * 24 * 3600
     for path in tmp_path.rglob("*"):
         if path.is_file() and "acme" in path.parts:
             os.utime(path, (old, old))
@@ -31,16 +31,21 @@ def test_old_bodies_go_and_what_others_keep_stays(tmp_path: Path) -> None:
     assert weights.get("acme", other) == b"a snapshot"
 
 
-def test_a_disk_that_refuses_is_told_and_the_sweep_lives_on(
+def test_what_the_disk_refuses_is_told_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, "refused")
-
-    monkeypatch.setattr(sweeping, "sweep", refuse)
-    sweep = BlobSweep(Settings(data_dir=tmp_path), Metrics())
+    metrics = Metrics()
+    monkeypatch.setattr(sweeping, "sweep", lambda *_: Swept(num_refused=2))
+    sweep = BlobSweep(Settings(data_dir=tmp_path), metrics)
     with capture_logs() as logs:
-        sweep.start()
-        sweep.stop(10.0)
-    assert [line["event"] for line in logs] == ["blobs_not_swept"]
+        sweep.look()
+    assert [(line["event"], line["num_blobs"]) for line in logs] == [("blobs_not_swept", 2)]
+    assert b"headrace_blobs_not_swept_total 2.0" in generate_latest(metrics.registry)
+
+
+def test_it_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    sweep = BlobSweep(Settings(data_dir=tmp_path), Metrics())
+    sweep.start()
+    assert sweep.is_alive
+    sweep.stop(30.0)
     assert not sweep.is_alive

@@ -1,5 +1,6 @@
 """A record goes straight into its channel, as Faust's conductor would put it there, or its way."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -75,10 +76,12 @@ async def test_a_record_lies_in_its_channel_as_if_conducted(world: World) -> Non
 
 
 async def test_handing_over_wakes_whoever_waits_without_a_wait_of_its_own(world: World) -> None:
+    waiting = asyncio.create_task(world.channel.queue.get())
+    await asyncio.sleep(0)
     coroutine = world.handover(message())
     with pytest.raises(StopIteration):
         coroutine.send(None)
-    assert [event.message.offset for event in world.queued()] == [7]
+    assert (await asyncio.wait_for(waiting, 10.0)).message.offset == 7
 
 
 def _two_listeners(world: World) -> None:

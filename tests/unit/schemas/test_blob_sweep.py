@@ -3,10 +3,10 @@
 import os
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from schemas import topics
 from schemas.errors import PermanentError
@@ -64,7 +64,7 @@ def test_what_a_dead_sweep_left_is_looked_at_again(tmp_path: Path) -> None:
     blobs = store(tmp_path)
     uri = blobs.put("acme", b"text")
     (path,) = files(tmp_path)
-    path.rename(path.with_name(path.name + ".leaving"))
+    path.rename(path.with_name(path.name + ".5f.leaving"))
     assert sweep(tmp_path.as_uri(), 15 * DAY) == Swept()
     assert blobs.get("acme", uri) == b"text"
 
@@ -105,33 +105,58 @@ def test_a_blob_put_just_before_it_loses_its_name_gets_it_back(
     assert blobs.get("acme", uri) == b"text"
 
 
-def test_puts_and_sweeps_side_by_side_lose_nothing(tmp_path: Path) -> None:
-    """Two sweeps at once, and all blobs grow old again and again."""
+def test_two_sweeps_of_one_blob_do_not_take_what_is_put_between_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both find it old; the other one takes its name, it is put anew, and this one takes that."""
     blobs = store(tmp_path)
-    ended = threading.Event()
-    failures: list[OSError] = []
+    uri = blobs.put("acme", b"text")
+    make_old(tmp_path, 16)
+    has_the_name, may_delete = threading.Event(), threading.Event()
+    rename, unlink = Path.rename, Path.unlink
+    found: list[Swept] = []
+    other = threading.Thread(target=lambda: found.append(sweep(tmp_path.as_uri(), 15 * DAY)))
 
-    def sweep_on() -> None:
-        while not ended.is_set():
-            try:
-                sweep(tmp_path.as_uri(), 15 * DAY)
-            except OSError as error:
-                failures.append(error)
+    def slow_rename(path: Path, target: Path) -> Path:
+        if threading.current_thread() is other or may_delete.is_set():
+            return rename(path, target)
+        other.start()
+        assert has_the_name.wait(30.0)
+        blobs.put("acme", b"text")
+        taken = rename(path, target)
+        may_delete.set()
+        return taken
 
-    sweepers = [threading.Thread(target=sweep_on) for _ in range(2)]
-    for sweeper in sweepers:
-        sweeper.start()
-    for number in range(200):
-        blobs.put("acme", b"%d" % (number % 5))
-        with suppress(FileNotFoundError):
-            make_old(tmp_path, 16 if number % 3 else 0)
-        uri = blobs.put("acme", b"%d" % (number % 5))
-    ended.set()
-    for sweeper in sweepers:
-        sweeper.join()
-    sweep(tmp_path.as_uri(), 15 * DAY)  # gives back what was leaving
-    assert failures == []
-    assert blobs.get("acme", uri) == b"%d" % (199 % 5)
+    def slow_unlink(path: Path) -> None:
+        has_the_name.set()
+        may_delete.wait(30.0)
+        unlink(path)
+
+    monkeypatch.setattr(Path, "rename", slow_rename)
+    monkeypatch.setattr(Path, "unlink", slow_unlink)
+    assert sweep(tmp_path.as_uri(), 15 * DAY) == Swept()
+    other.join(30.0)
+    assert found == [Swept(1, len(b"text"))]
+    assert blobs.get("acme", uri) == b"text"
+
+
+def test_a_file_that_the_disk_refuses_does_not_keep_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = store(tmp_path)
+    for number in range(4):
+        blobs.put("acme", b"%d" % number)
+    make_old(tmp_path, 16)
+    kept, rename = files(tmp_path)[0], Path.rename
+
+    def refuse(path: Path, target: Path) -> Path:
+        if path == kept:
+            raise PermissionError(13, "refused")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    assert sweep(tmp_path.as_uri(), 15 * DAY) == Swept(3, 3, 1)
+    assert files(tmp_path) == [kept]
 
 
 def test_buckets_are_left_to_their_own_rules() -> None:
@@ -146,8 +171,13 @@ def test_a_folder_that_is_not_there_yet_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_a_blob_outlives_every_record_that_names_it() -> None:
-    kept = [t.retention_hours / 24 for t in topics.TOPICS if t.holds_original_text]
-    assert GatewaySettings().blob_days >= max(kept) + 1
+    """On the raw topic, in quarantine, on the raw topic again; a file of the log goes as a whole,
+    and Kafka begins a new one after seven days at the latest."""
+    days = {topic.name: topic.retention_hours / 24 for topic in topics.TOPICS}
+    way = (topics.RAW_EVENTS, topics.QUARANTINE, topics.RAW_EVENTS)
+    assert GatewaySettings().blob_days >= sum(days[name] + 7 for name in way)
+    with pytest.raises(ValidationError):
+        GatewaySettings(blob_days=sum(days[name] for name in way))
 
 
 def test_no_tenant_can_share_the_folder_of_original_text(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ FROZEN = {
     "headrace_upstream_tries": ("upstream", "result"),
     "headrace_spool_bytes": (),
     "headrace_blobs_swept": (),
+    "headrace_blobs_not_swept": (),
     "headrace_spool_refused": ("what",),
     "headrace_spool_published": ("result",),
     "headrace_spool_age_seconds": (),

@@ -19,6 +19,7 @@ from schemas.bus.memory import MemoryBus
 from schemas.clock import SystemClock
 from schemas.codec import encode
 from schemas.errors import TransientError
+from schemas.settings import SinkSettings
 from schemas.telemetry import Metrics
 from streams.runtime.crashes import CrashLedger
 from streams.runtime.pump import Pump
@@ -104,7 +105,8 @@ class CountingStore:
 @pytest.fixture
 def events() -> list[Any]:
     """What Faust hands over: more than two inserts are made of."""
-    assert agent.MAX_INSERT_ROWS * 7_000 < agent.MAX_INSERT_BYTES, "7 kB a row while it is made"
+    num_bytes = SinkSettings().max_batch_rows * 7_000  # of a row while it is made
+    assert num_bytes < agent.MAX_INSERT_BYTES
     value = encode(step("a", TRAJECTORY))
     return [
         SimpleNamespace(
