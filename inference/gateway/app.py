@@ -39,6 +39,8 @@ _log = structlog.get_logger("gateway")
 
 _HOUSEKEEPING_SECONDS = 1.0
 _STOP_SECONDS = 10.0
+#: With 0.002 a broker on the same cores takes twice the time at 1,000 calls a second; calls wait.
+_LINGER_SECONDS = 0.01
 #: A process that is told to end has ended this long after its calls: threads, connections, Kafka.
 GRACE_SECONDS = 25.0
 
@@ -181,11 +183,9 @@ async def _continue(request: web.Request) -> None:
 async def serve(settings: Settings, bus: Bus | None = None, worker: int | None = None) -> int:
     """Run until SIGINT or SIGTERM. `worker` is the number of one process among several."""
     # What waits is in the spool, so nothing is given up, and calls reach Kafka in their order.
-    gateway = Gateway(
-        settings,
-        bus or KafkaBus.from_settings(settings.kafka, delivery_timeout_seconds=None),
-        worker,
-    )
+    lasting = {"delivery_timeout_seconds": None, "linger_seconds": _LINGER_SECONDS}
+    bus = bus or KafkaBus.from_settings(settings.kafka, **lasting)
+    gateway = Gateway(settings, bus, worker)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -44,7 +44,7 @@ class Scale:
 
 
 LONG = Scale(
-    100, gateway.Size(2_000, 15.0, 2_000), 30.0, 20_000, 100_000, 480.0,
+    100, gateway.Size(2_000, 15.0, 2_000), 30.0, 100_000, 100_000, 480.0,
     proxies.Size(1_000, 10.0, 6.0), streams.Size(10.0, 3.0), 20,
 )  # fmt: skip
 QUICK = Scale(

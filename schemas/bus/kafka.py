@@ -40,16 +40,20 @@ class KafkaBus:
         delivery_timeout_seconds: float | None = 120.0,
         request_seconds: float = 15.0,
         transaction_seconds: float = 40.0,
+        linger_seconds: float = 0.002,
     ) -> None:
         """A record that no broker took for `delivery_timeout_seconds` is reported as failed while
         younger ones of its key may still be taken: whoever sends it again then changes the order.
         With None nothing is given up and records of a key stay in their order for good, at the
-        price of a report that comes as late as the broker."""
+        price of a report that comes as late as the broker.
+
+        A record waits `linger_seconds` for others that go in the same request."""
         self._access = KafkaAccess(access) if isinstance(access, str) else access
         self._max_record_bytes = max_record_bytes
         self._delivery_timeout_seconds = delivery_timeout_seconds
         self._request_seconds = request_seconds
         self._transaction_seconds = transaction_seconds
+        self._linger_seconds = linger_seconds
 
     @classmethod
     def from_settings(cls, kafka: KafkaSettings, **options: Any) -> "KafkaBus":
@@ -64,6 +68,7 @@ class KafkaBus:
             "message.max.bytes": self._max_record_bytes,
             # to librdkafka 0 means without end
             "delivery.timeout.ms": int((self._delivery_timeout_seconds or 0) * 1000),
+            "linger.ms": self._linger_seconds * 1000,
         }
         if not compress:
             limits["compression.type"] = "none"
@@ -114,7 +119,6 @@ class KafkaProducer:
             "partitioner": "murmur2_random",
             "enable.idempotence": True,
             "acks": "all",
-            "linger.ms": 2,
             "compression.type": "lz4",
             "queue.buffering.max.messages": 100_000,
             "queue.buffering.max.kbytes": 262_144,

@@ -34,7 +34,7 @@ from streams.runtime.shell import Shell
 from streams.sink.migrate import open_migrated
 from streams.sink.rows import Row, to_row
 from streams.sink.store import leave_data_frames_out
-from streams.sink.straight import readers, straight_row
+from streams.sink.straight import straight_row
 from streams.sink.writer import Writer
 
 log = structlog.get_logger()
@@ -153,7 +153,6 @@ def build(shell: Shell) -> None:
     """Migrate the store, then read the topics. One connection a lane: they write side by side."""
     settings = shell.context.settings
     leave_data_frames_out()
-    readers()
     shell.collect_after = COLLECT_AFTER
     for inputs in (TRAJECTORY_TOPICS, SINGLE_TOPICS):
         store, applied = open_migrated(settings, wait_seconds=STORE_WAIT_SECONDS, pause=time.sleep)

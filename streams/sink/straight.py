@@ -7,12 +7,10 @@ two give the same row.
 
 import dataclasses
 import functools
-import json
 import math
 import operator
 import typing
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -22,9 +20,8 @@ from typing import Any
 from schemas.atdp import avro
 from schemas.atdp.internal import TrajectorySummary
 from schemas.atdp.limits import EARLIEST, LATEST, MAX_INT64, MAX_UINT32
-from schemas.atdp.plain import NotPlain, Plain, reader
 from schemas.atdp.types import Coordinates, Message, Reward, Step
-from schemas.codec import HEADER, MAGIC, decode_plain
+from schemas.codec import decode_plain
 from schemas.errors import PermanentError
 from streams.sink.rows import (
     CONVERT,
@@ -41,6 +38,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EARLIEST_US = (EARLIEST - _EPOCH) // timedelta(microseconds=1)
 _LATEST_US = (LATEST - _EPOCH) // timedelta(microseconds=1)
 
+Plain = dict[str, Any]
 Take = Callable[[Plain, list[Any]], None]
 """Appends values of some columns, in their order."""
 
@@ -51,7 +49,7 @@ class _NotOrdinary(Exception):  # noqa: N818 - no failure: the other way takes i
 
 def straight_row(value: bytes | None, at: Coordinates, recorded_at: datetime) -> Row | None:
     """The row of an event in framed Avro that was read at `at`; None where `to_row` has to say."""
-    found = _plain(value or b"")
+    found = decode_plain(value or b"", _CLASSES)
     if found is None:
         return None
     cls, plain = found
@@ -68,29 +66,6 @@ def straight_row(value: bytes | None, at: Coordinates, recorded_at: datetime) ->
         return row_of_cells(TABLE_OF[cls], cells, at, recorded_at)
     except (_NotOrdinary, PermanentError):
         return None
-
-
-def _plain(value: bytes) -> tuple[type, Plain] | None:
-    known = readers().get(value[: HEADER.size])
-    if known is not None:
-        cls, read = known
-        with suppress(NotPlain):
-            return cls, read(value, HEADER.size)
-    return decode_plain(value, _CLASSES)
-
-
-@functools.cache
-def readers() -> dict[bytes, tuple[type, Callable[[bytes, int], Plain]]]:
-    """Readers of the newest schema of each kind, by the head of its bytes. Made at the first call,
-    which takes as long as a thousand records."""
-    newest = {cls: number for number, (cls, _) in sorted(avro.RELEASES.items()) if cls in _CLASSES}
-    return {
-        HEADER.pack(MAGIC, number): (
-            cls,
-            reader(json.loads(avro.released_file(number).read_text())),
-        )
-        for cls, number in newest.items()
-    }
 
 
 @dataclass(frozen=True, slots=True)
