@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -168,13 +168,8 @@ class Shell:
             partitions=None,
         )
 
-        async def consume(stream: Any) -> None:
-            stream.enable_acks = False
-            # Faust would start it again, behind what it had taken.
-            await _guarded(lambda: pump.feed(lots(stream)))()
-
         name = f"{self._group}.{len(self._pumps)}"
-        self.app.agent(topic, name=name)(consume)
+        self.app.agent(topic, name=name)(feeding(pump))
 
     def add_task(self, task: Callable[[], Any]) -> None:
         """Run a coroutine function beside the lanes, such as a ticker. Its failure is a bug."""
@@ -271,6 +266,17 @@ class Shell:
 
     def _positions(self, partitions: Any) -> frozenset[Position]:
         return frozenset((self._access.logical(tp.topic), tp.partition) for tp in partitions)
+
+
+def feeding(pump: Pump) -> Callable[[Any], Awaitable[None]]:
+    """The agent that gives a stream's records to a pump. Its failure ends the process: Faust would
+    start it again, behind what it had taken."""
+
+    async def feed(stream: Any) -> None:
+        stream.enable_acks = False
+        await _guarded(lambda: pump.feed(lots(stream)))()
+
+    return feed
 
 
 def _guarded(coroutine: Callable[[], Any]) -> Callable[[], Any]:
