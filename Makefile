@@ -32,7 +32,7 @@ soak: setup ## Run what is long: more seeds, more kills
 	$(BIN)/python -m pytest -m "soak or agents"
 	$(BIN)/python -m tests.soak.matrix --seeds 1,2,3,4,5 --kills 2 --steps 20000
 
-bench: setup ## Measure, print the figures and write them into docs (35 minutes, then learning: an hour)
+bench: setup ## Measure, print the figures and write them into docs (25 minutes, then learning: an hour)
 	$(BIN)/python -m infra.bench --write docs/benchmarks.md
 	$(BIN)/python -m infra.bench.redaction --write docs/redaction.md
 	$(BIN)/python -m infra.bench.weights

@@ -58,7 +58,8 @@ class Gateway:
         self.upstream = Upstream(gateway, self.metrics)
         self.router = open_router(settings, bus, root, self.metrics)
         self.spool = open_spool(settings, spool_root)
-        blobs = BlobStore(settings.original_blobs, sync=sync_path if gateway.spool_fsync else None)
+        sync = sync_path if gateway.spool_fsync else None
+        blobs = BlobStore(settings.original_blobs, sync, renews=True)
         self.publisher = Publisher(
             self.spool, spool_root, lambda: bus.producer("inference.gateway"),
             Assembler(blobs, settings.kafka.max_record_bytes), self.metrics,

@@ -30,7 +30,7 @@ _WITH_A_GATEWAY = frozenset({"visible", "gateway", "streams", "large", "rewards"
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is measured. The long one takes half an hour, the quick one three minutes."""
+    """How much is measured. The long one takes twenty minutes, the quick one three minutes."""
 
     num_texts: int
     calls: gateway.Size

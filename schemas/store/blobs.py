@@ -28,7 +28,12 @@ class BlobStore:
     stored; None leaves that to the system. Stores other than local folders see to it themselves.
     """
 
-    def __init__(self, uri: str, sync: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, uri: str, sync: Callable[[str], None] | None = None, *, renews: bool = False
+    ) -> None:
+        """`renews` for blobs that go by their age: a bucket knows only when one was written, so
+        there the same bytes are written again."""
+        self._renews = renews
         self._fs, self._root = fsspec.core.url_to_fs(uri, auto_mkdir=False)
         self._protocol = fsspec.core.split_protocol(uri)[0] or "file"
         self._sync = sync if self._protocol == "file" else None
@@ -51,10 +56,9 @@ class BlobStore:
         return f"sha256:{tenant_id}/{digest}"
 
     def _is_there(self, path: str) -> bool:
-        """A blob that is written again counts as new, or its sweep came too early. A store of
-        another kind says only when it was written, so there it is."""
+        """A blob that is put again counts as new, or its sweep came too early."""
         if self._protocol != "file":
-            return False
+            return not self._renews and bool(self._fs.exists(path))
         try:
             os.utime(path)
         except FileNotFoundError:

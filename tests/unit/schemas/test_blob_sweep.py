@@ -5,6 +5,7 @@ import threading
 import time
 from pathlib import Path
 
+import fsspec
 import pytest
 from pydantic import ValidationError
 
@@ -164,6 +165,26 @@ def test_buckets_are_left_to_their_own_rules() -> None:
     uri = blobs.put("acme", b"text")
     assert sweep("memory://swept", -DAY) == Swept()
     assert blobs.get("acme", uri) == b"text"
+
+
+@pytest.mark.parametrize("renews", [True, False])
+def test_in_a_bucket_only_what_goes_by_its_age_is_written_again(renews: bool) -> None:
+    blobs = BlobStore(f"memory://renewed-{renews}", renews=renews)
+    owner, _, digest = blobs.put("acme", b"text").removeprefix("sha256:").partition("/")
+    path = f"/renewed-{renews}/{owner}/{digest[:2]}/{digest}"
+    bucket = fsspec.filesystem("memory")
+    bucket.pipe_file(path, b"as it was")
+    blobs.put("acme", b"text")
+    assert bucket.cat_file(path) == (b"text" if renews else b"as it was")
+
+
+@pytest.mark.parametrize(
+    "uri", ["memory://", "file:///", "s3://bucket/blobs/", "s3://bucket/blobs"]
+)
+def test_the_folder_of_original_text_lies_in_the_same_store(uri: str) -> None:
+    found = Settings(blob_uri=uri).original_blobs
+    assert found.startswith(uri.removesuffix("/") + "/")
+    assert found.partition("://")[0] == uri.partition("://")[0]
 
 
 def test_a_folder_that_is_not_there_yet_holds_nothing(tmp_path: Path) -> None:
