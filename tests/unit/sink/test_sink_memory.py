@@ -22,7 +22,7 @@ from schemas.errors import TransientError
 from schemas.settings import SinkSettings
 from schemas.telemetry import Metrics
 from streams.runtime.crashes import CrashLedger
-from streams.runtime.pump import Pump
+from streams.runtime.pump import Attempt, Pump
 from streams.sink import agent
 from streams.sink.agent import SinkLane
 from streams.sink.migrate import shipped
@@ -50,9 +50,13 @@ STEP = f"{TRAJECTORY}-s0"
 
 
 def living() -> int:
-    """How many rows of that step there are. `isinstance` would ask foreign objects for their class,
-    and one of torch's warns when it is asked."""
-    return sum(type(found) is Row and found.id == STEP for found in gc.get_objects())
+    """How many rows of that step there are. Takes long where a whole suite's objects lie: ask once.
+
+    `isinstance` would ask foreign objects for their class, and one of torch's warns when it is
+    asked. A row that another thread is making has no id yet.
+    """
+    found = [row for row in gc.get_objects() if type(row) is Row]
+    return sum(getattr(row, "id", None) == STEP for row in found)
 
 
 class CountingStore:
@@ -119,8 +123,19 @@ def events() -> list[Any]:
     ]  # fmt: skip
 
 
-def make_lane(store: CountingStore, folder: Path, bus: MemoryBus | None = None) -> SinkLane:
-    return SinkLane(
+class CountingLane(SinkLane):
+    """Counts how often it made the rows of an insert."""
+
+    made = 0
+
+    async def prepare(self, records: Sequence[Received]) -> Attempt:
+        attempt = await super().prepare(records)
+        self.made += bool(records)
+        return attempt
+
+
+def make_lane(store: CountingStore, folder: Path, bus: MemoryBus | None = None) -> CountingLane:
+    return CountingLane(
         writer=Writer(store, Metrics()),
         producer=(bus or MemoryBus()).producer("g"),
         crashes=CrashLedger(folder / "crashes.json"),
@@ -151,22 +166,24 @@ async def pumping(lane: SinkLane, events: list[Any]) -> AsyncIterator[list[int]]
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for ended in await asyncio.gather(*tasks, return_exceptions=True):
+            assert isinstance(ended, asyncio.CancelledError), f"the pump stopped: {ended!r}"
 
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - what lives has no event
+        while not condition():  # noqa: ASYNC110 - threads set no event of this loop
             await asyncio.sleep(0.02)
 
 
 async def test_rows_of_two_inserts_live_at_a_time(tmp_path: Path, events: list[Any]) -> None:
     gate = threading.Event()
     store = CountingStore(gate=gate)
-    async with pumping(make_lane(store, tmp_path), events) as acknowledged:
+    lane = make_lane(store, tmp_path)
+    async with pumping(lane, events) as acknowledged:
         # the second ones are made while the first ones wait for the store
-        await until(lambda: living() == 2 * MAX_ROWS)
-        assert (len(store.tokens), acknowledged) == (1, [])
+        await until(lambda: (lane.made, len(store.tokens)) == (2, 1))
+        assert (living(), acknowledged) == (2 * MAX_ROWS, [])
         gate.set()
         await until(lambda: len(acknowledged) == len(events))
     assert acknowledged == list(range(len(events)))
