@@ -4,6 +4,19 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def to_us(time: datetime) -> int:
+    """Microseconds since 1970 of an aware time, exact."""
+    return (time - _EPOCH) // _MICROSECOND
+
+
+def to_time(us: int) -> datetime:
+    """The aware time, in UTC."""
+    return _EPOCH + timedelta(microseconds=us)
+
 
 class Clock(Protocol):
     """Tells the time: what to write down, and how long to wait."""

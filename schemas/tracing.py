@@ -13,10 +13,11 @@ import re
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from schemas.bus.api import Record
+from schemas.clock import to_us
 from schemas.errors import ConfigError
 from schemas.settings import TracingSettings
 
@@ -29,8 +30,6 @@ Kind = Literal["server", "client", "producer", "consumer"]
 Headers = Sequence[tuple[str, bytes]]
 _FORM = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})\Z")
 _FLUSH_MILLISECONDS = 2_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 class Tracing:
@@ -113,7 +112,7 @@ def carried(headers: Headers, outputs: Sequence[Record]) -> Sequence[Record]:
 
 def nanoseconds(at: datetime) -> int:
     """Since the epoch, of an aware time."""
-    return (at - _EPOCH) // _MICROSECOND * 1_000
+    return to_us(at) * 1_000
 
 
 def _context(traceparent: bytes | None) -> "Context":

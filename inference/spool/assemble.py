@@ -1,7 +1,7 @@
 """From the frames of an event to the record for Kafka."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -12,13 +12,12 @@ from inference.spool.source import Event
 from schemas import codec, topics
 from schemas.atdp import Exchange
 from schemas.bus import Record
+from schemas.clock import to_us
 from schemas.errors import PermanentError, Reason
 from schemas.store import BlobStore
 
 #: Room in a record for everything that is not a body.
 _BESIDE_BODIES_BYTES = 200_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _AVRO = (("content-type", codec.AVRO_CONTENT_TYPE),)
 
 
@@ -32,7 +31,7 @@ def _from_patch(payload: bytes) -> dict[str, Any]:
     fields: dict[str, Any] = orjson.loads(payload)
     for name in ("first_byte_at", "ended_at"):
         if fields.get(name):
-            fields[name] = (datetime.fromisoformat(fields[name]) - _EPOCH) // _MICROSECOND
+            fields[name] = to_us(datetime.fromisoformat(fields[name]))
     return fields
 
 

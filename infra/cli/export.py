@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 import typer
 
 from infra.cli.options import AsJson, DataDir
+from schemas.clock import to_us
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _since(text: str, now: datetime) -> int:
                 "--since takes 90m, 24h, 7d or an ISO time such as 2026-01-31."
             ) from None
         start = start if start.tzinfo else start.replace(tzinfo=UTC)
-    return int((start - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1))
+    return to_us(start)
 
 
 def _write_jsonl(

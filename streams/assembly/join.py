@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 
 from schemas.atdp.internal import Sample, TrajectorySummary
 from schemas.atdp.types import Outcome, Reward, Step, TrajectoryEnd
+from schemas.clock import to_time, to_us
 from streams.assembly.policies import RewardPolicy, score, status
 from streams.assembly.samples import SIGNALS, Closing, Material, original, samples
-from streams.assembly.state import F, RewardFacts, StepFacts, Trajectory, to_time, to_us, values
+from streams.assembly.state import F, RewardFacts, StepFacts, Trajectory, values
 
 #: An idle closing this long before a replay was ordered had been seen by the processing before.
 REPLAY_MARGIN_US = 60_000_000

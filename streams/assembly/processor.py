@@ -19,6 +19,7 @@ from schemas import topics
 from schemas.atdp.internal import Sample, Tick, TrajectorySummary
 from schemas.atdp.types import Reward, Step, TrajectoryEnd
 from schemas.bus import Received, Record
+from schemas.clock import to_us
 from schemas.codec import decode, encode, to_json
 from schemas.errors import PermanentError, Reason
 from schemas.ids import trajectory_key
@@ -35,7 +36,6 @@ from streams.assembly.state import (
     header,
     load,
     pack,
-    to_us,
 )
 from streams.runtime import Effects, ReplayMark, State
 

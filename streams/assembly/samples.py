@@ -26,8 +26,9 @@ from dataclasses import dataclass, replace
 
 from schemas.atdp.internal import RewardRef, Sample, StepRef, TrajectorySummary
 from schemas.atdp.types import Outcome, RewardKind, RewardStatus
+from schemas.clock import to_time
 from schemas.ids import derive_id
-from streams.assembly.state import RewardFacts, StepFacts, to_time
+from streams.assembly.state import RewardFacts, StepFacts
 
 #: A longer branch becomes several samples, so that no sample grows without bound.
 MAX_SAMPLE_STEPS = 2_000

@@ -16,7 +16,6 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -26,8 +25,6 @@ FORMAT = 1
 FACTS_PER_ROW = 64
 
 _HEADER = struct.Struct(">BBIq")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 class RowKind(IntEnum):
@@ -122,16 +119,6 @@ class Trajectory:
     def last_end_us(self) -> int | None:
         """End of the latest activity."""
         return max((step.ended_us for step in self.steps.values()), default=None)
-
-
-def to_us(time: datetime) -> int:
-    """Microseconds since 1970 of an aware time."""
-    return (time - _EPOCH) // _MICROSECOND
-
-
-def to_time(us: int) -> datetime:
-    """The aware time, in UTC."""
-    return _EPOCH + timedelta(microseconds=us)
 
 
 # --- rows -------------------------------------------------------------------------------------

@@ -41,14 +41,18 @@ Attempt = Callable[[Sequence[Received]], Awaitable[list[Received]]]
 
 @runtime_checkable
 class LooksAhead(Protocol):
-    """A lane that does what has no effect yet while the batch before waits for a store."""
+    """A lane that, in place of processing a batch, first does what has no effect yet: while the
+    batch before waits for a store."""
 
     async def prepare(self, records: Sequence[Received]) -> Attempt:
-        """What to call for these in place of `process`, once the batch before is finished: with
-        all of them or, where partitions were taken away, some; again after a TransientError.
+        """What to call for these, once the batch before is finished: with all of them or, where
+        partitions were taken away, some; again after a TransientError.
 
         Nothing may be seen of it outside. Bugs raise, and do so after the batch before is finished.
         """
+
+    def forget(self, topic: str, partition: int) -> None:
+        """The partition belongs to another worker now."""
 
 
 class Pump:
@@ -65,7 +69,7 @@ class Pump:
         self,
         *,
         group: str,
-        lane: Lane,
+        lane: Lane | LooksAhead,
         acknowledge: Callable[[Any], Awaitable[None]],
         metrics: Metrics,
         max_batch: int,
@@ -128,10 +132,11 @@ class Pump:
 
     async def run(self) -> None:
         """Process batches until cancelled. A bug raises; the caller stops the process."""
-        if isinstance(self._lane, LooksAhead):
-            await self._run_ahead(self._lane)
+        lane = self._lane
+        if isinstance(lane, LooksAhead):
+            await self._run_ahead(lane)
         while True:
-            await self._work_off(await self._take(), self._lane.process)
+            await self._work_off(await self._take(), lane.process)
 
     async def _run_ahead(self, lane: LooksAhead) -> Never:
         async def ready() -> tuple[list[Received], Attempt]:

@@ -35,7 +35,7 @@ from streams.runtime.health import HealthWatch
 from streams.runtime.holds import BusLogEnds
 from streams.runtime.lane import Processor, RecordLane
 from streams.runtime.lots import MAX_LOT, lots
-from streams.runtime.pump import MAX_BYTES, Lane, Pump
+from streams.runtime.pump import MAX_BYTES, Lane, LooksAhead, Pump
 from streams.runtime.replays import ReplayMark, read_replay_mark
 from streams.runtime.tables import FaustTable, sweeper
 
@@ -137,7 +137,7 @@ class Shell:
     def add_lane(
         self,
         inputs: Sequence[str],
-        lane: Lane,
+        lane: Lane | LooksAhead,
         *,
         max_batch: int,
         linger_seconds: float,

@@ -86,12 +86,12 @@ class SinkLane:
         self._maker = ThreadPoolExecutor(1, thread_name_prefix="rows")
         self._inserter = ThreadPoolExecutor(1, thread_name_prefix="insert")
 
-    async def process(self, records: Sequence[Received]) -> list[Received]:
-        """All records, once their rows are stored or their dead letters delivered."""
-        return await (await self.prepare(records))(records)
-
     async def prepare(self, records: Sequence[Received]) -> Attempt:
-        """Make the rows. The records are as many as one insert may be made of."""
+        """Make the rows. The records are as many as one insert may be made of.
+
+        The attempt gives all records back, once their rows are stored or their dead letters
+        delivered.
+        """
         # Decoding and the client block; in threads they leave the loop to Kafka's heartbeats.
         loop = asyncio.get_running_loop()
         made = await loop.run_in_executor(self._maker, self._make, records) if records else []

@@ -15,7 +15,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -56,6 +56,7 @@ from schemas.atdp.weights import (
     WeightsAck,
     WeightsManifest,
 )
+from schemas.clock import to_us
 from schemas.errors import PermanentError, Reason
 from schemas.ids import derive_id
 from schemas.rings import proposal_id
@@ -63,7 +64,6 @@ from schemas.rings import proposal_id
 Cells = dict[str, Any]
 """Column name → value as the client library writes it; times are microseconds since 1970."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_UINT64 = 2**64 - 1
 
 
@@ -240,8 +240,7 @@ def _microseconds(field: str, value: Any) -> int:
         raise PermanentError(Reason.WRONG_TYPE, field)
     if not EARLIEST <= value < LATEST:
         raise PermanentError(Reason.WRONG_TYPE, field)
-    since = value - _EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    return to_us(value)
 
 
 def _signal_value(field: str, value: Any) -> tuple[float | None, str]:

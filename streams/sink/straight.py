@@ -12,7 +12,7 @@ import operator
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from itertools import groupby
 from typing import Any
@@ -21,6 +21,7 @@ from schemas.atdp import avro
 from schemas.atdp.internal import TrajectorySummary
 from schemas.atdp.limits import EARLIEST, LATEST, MAX_INT64, MAX_UINT32
 from schemas.atdp.types import Coordinates, Message, Reward, Step
+from schemas.clock import to_us
 from schemas.codec import decode_plain
 from schemas.errors import PermanentError
 from streams.sink.rows import (
@@ -34,9 +35,8 @@ from streams.sink.rows import (
 )
 
 _CLASSES = frozenset({Step, Reward, TrajectorySummary})
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EARLIEST_US = (EARLIEST - _EPOCH) // timedelta(microseconds=1)
-_LATEST_US = (LATEST - _EPOCH) // timedelta(microseconds=1)
+_EARLIEST_US = to_us(EARLIEST)
+_LATEST_US = to_us(LATEST)
 
 Plain = dict[str, Any]
 Take = Callable[[Plain, list[Any]], None]

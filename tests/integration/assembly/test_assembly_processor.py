@@ -17,12 +17,13 @@ from schemas.atdp.internal import Sample, TrajectorySummary
 from schemas.atdp.types import RewardStatus, Step
 from schemas.bus import Record, deliver
 from schemas.bus.kafka import KafkaBus
+from schemas.clock import to_us
 from schemas.codec import decode, encode
 from schemas.ids import trajectory_key, uuid7
 from schemas.topics import all_topics
 from streams.assembly.join import Conclusion, Rules, absorb, conclude
 from streams.assembly.policies import policy_named
-from streams.assembly.state import Trajectory, to_us
+from streams.assembly.state import Trajectory
 from tests.assembly_events import Event, at, end, reward, step
 from tests.services import running
 

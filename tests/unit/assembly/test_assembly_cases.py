@@ -6,12 +6,13 @@ import pytest
 
 from schemas import topics
 from schemas.atdp.types import Outcome, RewardKind, RewardStatus
+from schemas.clock import to_us
 from schemas.errors import ConfigError
 from schemas.settings import AssemblySettings
 from streams.assembly.join import Rules, absorb, conclude
 from streams.assembly.policies import LABEL_SCORES, policy_named, score
 from streams.assembly.samples import REASONS
-from streams.assembly.state import Trajectory, to_us
+from streams.assembly.state import Trajectory
 from streams.runtime import ReplayMark
 from tests.assembly_events import Run, at, end, reward, step, tick
 

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from schemas import topics
 from schemas.atdp.internal import Sample
 from schemas.atdp.types import Outcome, Reward, RewardKind, Step
+from schemas.clock import to_us
 from schemas.settings import AssemblySettings
 from streams.assembly.join import Conclusion, Rules, absorb, conclude
 from streams.assembly.policies import policy_named
-from streams.assembly.state import RowKind, Trajectory, dump, load, to_us
+from streams.assembly.state import RowKind, Trajectory, dump, load
 from tests.assembly_events import TENANT, TRAJECTORY, Event, Run, at, end, reward, step, tick
 
 RULES = Rules(policy=policy_named("latest_final/1"), idle_us=60_000_000)
