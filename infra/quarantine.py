@@ -6,6 +6,7 @@ quarantine topic until its retention ends.
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -15,7 +16,11 @@ from infra.inspection import bounds, read_between, record_at
 from infra.picking import picked
 from schemas import topics
 from schemas.atdp.internal import AuditEvent, Quarantined
+from schemas.atdp.types import Exchange
 from schemas.bus import Admin, Bus, Producer, Record, deliver
+from schemas.codec import decode
+from schemas.errors import PermanentError
+from schemas.store import BlobStore
 
 
 class Decision(StrEnum):
@@ -78,19 +83,25 @@ def pick(cases: Iterable[Case], name: str) -> Case:
 
 
 def release(
-    bus: Bus, admin: Admin, producer: Producer, cases: Sequence[Case], why: str
+    bus: Bus, admin: Admin, producer: Producer, blobs: BlobStore, cases: Sequence[Case], why: str
 ) -> list[Released]:
     """Let redaction process each record again, from the beginning and with the same care.
+
+    `blobs` are those of bodies that are too large for a record; they stay as long as new ones.
 
     A record that it is still unsure of comes back under a new id. The decision is on the audit
     topic when this returns; a process that dies in between leaves a record that was sent again and
     may be released once more, which changes nothing, since its ids are the same.
     """
-    return [_release(bus, admin, producer, case, why) for case in cases]
+    return [_release(bus, admin, producer, blobs, case, why) for case in cases]
 
 
-def _release(bus: Bus, admin: Admin, producer: Producer, case: Case, why: str) -> Released:
-    delivery = asyncio.run(deliver(producer, [_again(bus, admin, case)]))[0]
+def _release(
+    bus: Bus, admin: Admin, producer: Producer, blobs: BlobStore, case: Case, why: str
+) -> Released:
+    again = _again(bus, admin, case)
+    _renew_bodies(blobs, again.value)
+    delivery = asyncio.run(deliver(producer, [again]))[0]
     _decide(
         producer, Decision.RELEASED, case, why,
         {"partition": delivery.partition, "offset": delivery.offset},
@@ -106,6 +117,17 @@ def _again(bus: Bus, admin: Admin, case: Case) -> Record:
     if kept is not None:
         return Record(kept.topic, kept.key, kept.value, kept.headers, kept.partition)
     return Record(source.topic, None, case.event.value, partition=source.partition)
+
+
+def _renew_bodies(blobs: BlobStore, value: bytes | None) -> None:
+    """What cannot be read, and a body that is gone, is for redaction to refuse and to name."""
+    with suppress(PermanentError):
+        event = decode(value)
+        if not isinstance(event, Exchange):
+            return
+        for uri in (event.request_body_uri, event.response_body_uri):
+            if uri is not None:
+                blobs.renew(event.tenant_id, uri)
 
 
 def drop(producer: Producer, cases: Sequence[Case], why: str) -> None:

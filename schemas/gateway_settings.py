@@ -83,9 +83,9 @@ class GatewaySettings(Section):
 
     A body that is too large for a record lies in the blob store until it was not written for
     `blob_days`. Keep that longer than all the time that a record may name it: 3 days on the raw
-    topic, 14 in quarantine, 3 once it is released, and each time up to 7 until Kafka drops the
-    file. Where `blob_uri` is no local folder, the gateway deletes nothing: give `.original/` a rule
-    for that in the store itself.
+    topic, 14 in quarantine, and each time up to 7 until Kafka drops the file. A body that is
+    released from quarantine counts as new. Where `blob_uri` is no local folder, the gateway
+    deletes nothing: give `.original/` a rule for that in the store itself.
 
     `spool_fsync` waits for the disk at each write to the spool, at each new file and folder of it,
     and at each blob, so that a loss of power loses nothing that was released.
@@ -122,7 +122,7 @@ class GatewaySettings(Section):
     when_spool_full: Literal["block", "shed"] = "block"
     spool_max_bytes: int = Field(2 * 1024**3, ge=1024**2)
     spool_fsync: bool = False
-    blob_days: float = Field(45.0, ge=21)
+    blob_days: float = Field(35.0, ge=21)
     max_body_bytes: int = Field(64 * 1024**2, ge=1024)
     client_body_seconds: float = Field(300.0, gt=0)
     client_idle_seconds: float = Field(120.0, gt=0)

@@ -74,12 +74,14 @@ def release(
     from infra.connection import open_bus
     from infra.quarantine import read_cases
     from infra.quarantine import release as release_cases
+    from schemas.store import BlobStore
 
-    with open_bus(data_dir) as (_, bus, admin):
+    with open_bus(data_dir) as (settings, bus, admin):
+        blobs = BlobStore(settings.original_blobs, renews=True)
         chosen = _choose(read_cases(bus, admin), names or [], every, reason)
         producer = bus.producer("headrace.cli")
         try:
-            released = release_cases(bus, admin, producer, chosen, why)
+            released = release_cases(bus, admin, producer, blobs, chosen, why)
         finally:
             producer.close()
     if as_json:

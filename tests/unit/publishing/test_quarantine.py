@@ -1,7 +1,10 @@
 """Quarantine over the memory bus: what is there, and what a decision does."""
 
 import json
+import os
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +17,12 @@ from schemas.atdp.types import Coordinates
 from schemas.bus import Record
 from schemas.bus.memory import MemoryBus
 from schemas.errors import ConfigError
+from schemas.store import BlobStore, sweep
+from tests.unit.redaction_processor.captures import exchange
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HEADERS = (("content-type", b"application/json"),)
+BLOBS = BlobStore("memory://quarantined")
 
 
 @pytest.fixture
@@ -66,7 +72,7 @@ def test_a_released_record_is_the_original_again_on_its_partition(bus: MemoryBus
     partition, offset = put(bus, original)
     set_aside(bus, "a" * 32, partition, offset)
     cases = read_cases(bus, bus.admin())
-    (item,) = release(bus, bus.admin(), bus.producer("test"), cases, "repaired")
+    (item,) = release(bus, bus.admin(), bus.producer("test"), BLOBS, cases, "repaired")
     assert (item.partition, item.offset) == (1, offset + 1)
     first, again = raw(bus)
     assert (again.key, again.value, again.headers) == (first.key, first.value, first.headers)
@@ -74,14 +80,36 @@ def test_a_released_record_is_the_original_again_on_its_partition(bus: MemoryBus
 
 def test_what_retention_took_is_released_from_quarantine_itself(bus: MemoryBus) -> None:
     set_aside(bus, "a" * 32, 1, 7)
-    release(bus, bus.admin(), bus.producer("test"), read_cases(bus, bus.admin()), "")
+    release(bus, bus.admin(), bus.producer("test"), BLOBS, read_cases(bus, bus.admin()), "")
     (again,) = raw(bus)
     assert (again.partition, again.key, again.value) == (1, None, b'{"kept": 1}')
 
 
+def test_the_bodies_of_a_released_record_are_as_new(bus: MemoryBus, tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path.as_uri())
+    uris = [blobs.put("acme", body) for body in (b"asked", b"answered")]
+    call = exchange([], None, "a", request_body_uri=uris[0], response_body_uri=uris[1])
+    value = codec.encode(replace(call, request_body=b"", response_body=b""))
+    partition, offset = put(bus, Record(topics.RAW_EVENTS, b"acme/t", value, partition=1))
+    set_aside(bus, "a" * 32, partition, offset)
+    for file in tmp_path.rglob("?" * 64):
+        os.utime(file, (0, 0))
+    release(bus, bus.admin(), bus.producer("test"), blobs, read_cases(bus, bus.admin()), "")
+    assert sweep(tmp_path.as_uri(), 3_600).num_blobs == 0
+    assert [blobs.get("acme", uri) for uri in uris] == [b"asked", b"answered"]
+
+
+def test_a_body_that_is_gone_does_not_keep_its_record_back(bus: MemoryBus) -> None:
+    call = exchange([], None, "a", request_body=b"", request_body_uri=f"sha256:acme/{'0' * 64}")
+    record = Record(topics.RAW_EVENTS, b"acme/t", codec.encode(call), partition=1)
+    set_aside(bus, "a" * 32, *put(bus, record))
+    release(bus, bus.admin(), bus.producer("test"), BLOBS, read_cases(bus, bus.admin()), "")
+    assert len(raw(bus)) == 2, "redaction says what is missing"
+
+
 def test_a_decision_is_recorded_without_text_of_the_record(bus: MemoryBus) -> None:
     set_aside(bus, "a" * 32, 1, 7)
-    release(bus, bus.admin(), bus.producer("test"), read_cases(bus, bus.admin()), "repaired")
+    release(bus, bus.admin(), bus.producer("test"), BLOBS, read_cases(bus, bus.admin()), "repaired")
     (event,) = audits(bus)
     assert (event.action, event.subject) == (Decision.RELEASED, "a" * 32)
     assert event.actor.startswith("cli:")
@@ -98,7 +126,7 @@ def test_the_last_decision_counts(bus: MemoryBus) -> None:
     drop(producer, [pick(read_cases(bus, bus.admin()), "aaaaaa")], "test data")
     decisions = {case.case_id[0]: case.decision for case in read_cases(bus, bus.admin())}
     assert decisions == {"a": Decision.DROPPED, "b": None}
-    release(bus, bus.admin(), producer, [pick(read_cases(bus, bus.admin()), "aaaaaa")], "no")
+    release(bus, bus.admin(), producer, BLOBS, [pick(read_cases(bus, bus.admin()), "aaaaaa")], "no")
     assert pick(read_cases(bus, bus.admin()), "aaaaaa").decision is Decision.RELEASED
     assert raw(bus)
 

@@ -53,6 +53,19 @@ def test_a_blob_that_is_put_again_is_new(tmp_path: Path) -> None:
     assert blobs.get("acme", uri) == b"text"
 
 
+def test_a_renewed_blob_is_new(tmp_path: Path) -> None:
+    blobs = store(tmp_path)
+    uri = blobs.put("acme", b"text")
+    make_old(tmp_path, 16)
+    blobs.renew("acme", uri)
+    assert sweep(tmp_path.as_uri(), 15 * DAY) == Swept()
+    for owner in ("acme", "globex"):  # one that is gone, and one of somebody else
+        make_old(tmp_path, 16)
+        sweep(tmp_path.as_uri(), 15 * DAY)
+        with pytest.raises(PermanentError):
+            blobs.renew(owner, uri)
+
+
 def test_what_a_dead_writer_left_goes_too(tmp_path: Path) -> None:
     """Half a blob, under a name that nobody asks for."""
     (tmp_path / "acme").mkdir()
@@ -192,10 +205,10 @@ def test_a_folder_that_is_not_there_yet_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_a_blob_outlives_every_record_that_names_it() -> None:
-    """On the raw topic, in quarantine, on the raw topic again; a file of the log goes as a whole,
+    """On the raw topic, in quarantine, and then as a new one; a file of the log goes as a whole,
     and Kafka begins a new one after seven days at the latest."""
     days = {topic.name: topic.retention_hours / 24 for topic in topics.TOPICS}
-    way = (topics.RAW_EVENTS, topics.QUARANTINE, topics.RAW_EVENTS)
+    way = (topics.RAW_EVENTS, topics.QUARANTINE)
     assert GatewaySettings().blob_days >= sum(days[name] + 7 for name in way)
     with pytest.raises(ValidationError):
         GatewaySettings(blob_days=sum(days[name] for name in way))
