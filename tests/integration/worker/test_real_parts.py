@@ -181,7 +181,9 @@ def scene(kafka: str, live_engine: LiveEngine, tmp_path: Path) -> Iterator[Scene
     shadow = stage.worker.shadow
     assert shadow is not None
     live_engine.held = dict(shadow.tensors)
-    live_engine.answers = stage.worker.serving.version if stage.worker.serving else 1
+    serving = stage.worker.serving
+    if serving is not None and serving.version > first.version:  # the first one is what was there
+        live_engine.answers = serving.version
     stage.worker.stop()
     stage.consumer.close()
     publisher.close()

@@ -5,6 +5,7 @@ import gc
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -44,19 +45,32 @@ assert not {"pandas", "numpy"} & sys.modules.keys()
 
 
 MAX_ROWS = 20
-#: Rows of other tests may live as long as they like.
-TRAJECTORY = "of-no-other-test"
-STEP = f"{TRAJECTORY}-s0"
 
 
-def living() -> int:
-    """How many rows of that step there are. Takes long where a whole suite's objects lie: ask once.
+class CountedRow(Row):
+    """A row that can be seen to be gone.
 
-    `isinstance` would ask foreign objects for their class, and one of torch's warns when it is
-    asked. A row that another thread is making has no id yet.
+    `gc.get_objects` would show that too, but whoever asks it makes other threads fail: it shows
+    them tuples that they have not finished.
     """
-    found = [row for row in gc.get_objects() if type(row) is Row]
-    return sum(getattr(row, "id", None) == STEP for row in found)
+
+    __slots__ = ("__weakref__",)
+
+
+class Living:
+    """The rows that somebody still holds."""
+
+    def __init__(self) -> None:
+        self._made: list[weakref.ref[CountedRow]] = []
+
+    def counted(self, row: Row) -> CountedRow:
+        """The same row, counted from now on."""
+        made = CountedRow(row.table, row.id, row.version, row.cells)
+        self._made.append(weakref.ref(made))
+        return made
+
+    def __len__(self) -> int:
+        return sum(row() is not None for row in self._made)
 
 
 class CountingStore:
@@ -64,6 +78,7 @@ class CountingStore:
     waits for its gate, where there is one."""
 
     def __init__(self, fails: int = 0, gate: threading.Event | None = None) -> None:
+        self.living = Living()
         self.fails = fails
         self.gate = gate
         self.inserted: list[int] = []
@@ -96,7 +111,7 @@ class CountingStore:
         self.tokens.append(token)
         if self.gate is not None:
             assert self.gate.wait(10)
-        self.alive.append(living())
+        self.alive.append(len(self.living))
         if self.fails:
             self.fails -= 1
             raise TransientError("away", retry_after_seconds=0.01)
@@ -111,7 +126,7 @@ def events() -> list[Any]:
     """What Faust hands over: more than two inserts are made of."""
     num_bytes = SinkSettings().max_batch_rows * 7_000  # of a row while it is made
     assert num_bytes < agent.MAX_INSERT_BYTES
-    value = encode(step("a", TRAJECTORY))
+    value = encode(step("a"))
     return [
         SimpleNamespace(
             message=SimpleNamespace(
@@ -124,18 +139,25 @@ def events() -> list[Any]:
 
 
 class CountingLane(SinkLane):
-    """Counts how often it made the rows of an insert."""
+    """Has its rows counted, and counts how often it made those of an insert."""
 
-    made = 0
+    def __init__(self, living: Living, **parts: Any) -> None:
+        super().__init__(**parts)
+        self._living = living
+        self.made = 0
 
     async def prepare(self, records: Sequence[Received]) -> Attempt:
         attempt = await super().prepare(records)
         self.made += bool(records)
         return attempt
 
+    def _row(self, record: Received) -> Row:
+        return self._living.counted(super()._row(record))
+
 
 def make_lane(store: CountingStore, folder: Path, bus: MemoryBus | None = None) -> CountingLane:
     return CountingLane(
+        store.living,
         writer=Writer(store, Metrics()),
         producer=(bus or MemoryBus()).producer("g"),
         crashes=CrashLedger(folder / "crashes.json"),
@@ -183,7 +205,7 @@ async def test_rows_of_two_inserts_live_at_a_time(tmp_path: Path, events: list[A
     async with pumping(lane, events) as acknowledged:
         # the second ones are made while the first ones wait for the store
         await until(lambda: (lane.made, len(store.tokens)) == (2, 1))
-        assert (living(), acknowledged) == (2 * MAX_ROWS, [])
+        assert (len(store.living), acknowledged) == (2 * MAX_ROWS, [])
         gate.set()
         await until(lambda: len(acknowledged) == len(events))
     assert acknowledged == list(range(len(events)))
@@ -201,11 +223,11 @@ async def test_a_store_that_is_away_gets_the_same_insert_again_and_no_other(
     assert [store.tokens.index(token) for token in store.tokens] == [0, 0, 0, 0, 4, 5]
     assert max(store.alive) <= 2 * MAX_ROWS
     gc.collect()
-    assert living() == 0, "nothing is left behind"
+    assert len(store.living) == 0, "nothing is left behind"
 
 
 async def test_a_refused_record_is_dead_lettered_in_its_place(tmp_path: Path) -> None:
-    value = encode(step("a", TRAJECTORY))
+    value = encode(step("a"))
     good, bad = (
         Received(topics.STEPS, 0, offset, b"k", given, (), 0)
         for offset, given in enumerate((value, b"\x00no avro"))
