@@ -24,7 +24,7 @@ from aiokafka.errors import IllegalStateError
 from faust.transport.drivers import aiokafka
 from mode.services import WaitResults
 
-from streams.runtime import records
+from streams.runtime import fetched, records
 from streams.runtime.gaps import OnGap
 from streams.runtime.handover import Handover
 
@@ -34,7 +34,7 @@ class Consumer(aiokafka.Consumer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.callback = Handover(self.app, self.callback, self._is_changelog_tp)
+        self.callback = self._handover = Handover(self.app, self.callback, self._is_changelog_tp)
         #: Held from the request for records until the last of them is delivered.
         self._delivery = asyncio.Lock()
         self._deliverer: asyncio.Task[Any] | None = None
@@ -114,7 +114,7 @@ class Consumer(aiokafka.Consumer):
     ) -> Mapping[Any, Any]:
         if self._owes_seek and not all(map(self._is_changelog_tp, active_partitions)):
             await self._seek_inputs()  # Faust did not wait for it and resumed the flow
-        flowing = {tp for tp in active_partitions if self._may_flow(tp)}
+        flowing = self._handover.with_room([tp for tp in active_partitions if self._may_flow(tp)])
         if not flowing:  # to Faust's driver no partition means every partition
             await self.sleep(min(timeout, 0.05))
             return {}
@@ -234,6 +234,7 @@ class ConsumerThread(aiokafka.AIOKafkaConsumerThread):
 
 
 records.install()
+fetched.install()
 
 
 class Transport(aiokafka.Transport):

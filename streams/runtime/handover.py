@@ -5,10 +5,13 @@ behind and who listens, and decodes key and value: seven coroutines, two locks. 
 have one listener, so a record goes straight into its channel. What is not so goes Faust's way.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from faust.events import Event
+
+#: Of keys and values in a stream's channel, beyond which nothing more is fetched for it.
+MAX_WAITING_BYTES = 16 * 1024**2
 
 
 class Handover:
@@ -32,6 +35,13 @@ class Handover:
         event = Event(self._app, message.key, message.value, message.headers, message)
         channel.queue.force_put_nowait(event)
 
+    def with_room(self, partitions: Collection[Any]) -> set[Any]:
+        """Those of which more may be taken. Faust bounds only the number of records that wait."""
+        index = self._app.topics._tp_index
+        waiting = {channel for tp in partitions for channel in index.get(tp, ())}
+        full = {channel for channel in waiting if _num_bytes(channel.queue) >= MAX_WAITING_BYTES}
+        return {tp for tp in partitions if self._is_state(tp) or full.isdisjoint(index.get(tp, ()))}
+
     def _open_channel(self, tp: Any) -> Any:
         """The channel of the only listener, if nothing about it needs a wait or a decoder."""
         app = self._app
@@ -48,3 +58,9 @@ class Handover:
             and app.producer.buffer.pending.empty()
         )
         return channel if takes_it else None
+
+
+def _num_bytes(queue: Any) -> int:
+    """Keys and values of what waits; some hundred records at most."""
+    events = queue._queue
+    return sum(len(event.key or b"") + len(event.value or b"") for event in events)

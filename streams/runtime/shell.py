@@ -34,7 +34,7 @@ from streams.runtime.gaps import GapRecorder, OnGap
 from streams.runtime.health import HealthWatch
 from streams.runtime.holds import BusLogEnds
 from streams.runtime.lane import Processor, RecordLane
-from streams.runtime.lots import MAX_LOT, lots
+from streams.runtime.lots import lots
 from streams.runtime.pump import MAX_BYTES, Lane, LooksAhead, Pump
 from streams.runtime.replays import ReplayMark, read_replay_mark
 from streams.runtime.tables import FaustTable, sweeper
@@ -51,6 +51,8 @@ EXIT_CONFIG = 2
 REFRESH_SECONDS = 5.0
 #: New objects after which the young ones are looked through for cycles, Python's own being 700.
 COLLECT_AFTER = 10_000
+#: Records that wait in Faust before a stream, where their bytes allow it (`handover.py`).
+MAX_BUFFERED = 900
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,8 +359,7 @@ def _faust_app(group: str, settings: Settings, access: KafkaAccess, on_gap: OnGa
         consumer_group_instance_id=_instance_id(group, settings.worker_name),
         broker_max_poll_interval=3600.0,
         stream_wait_empty=False,
-        # with a lot under way 1,000 records of up to 1 MiB; Faust's own 4,096 may be 4 GiB
-        stream_buffer_maxsize=1_000 - MAX_LOT,
+        stream_buffer_maxsize=MAX_BUFFERED,
         table_standby_replicas=0,  # a store in memory would be read again anyway
         logging_config=None,
         Monitor=Monitor,

@@ -9,7 +9,6 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,9 @@ import pytest
 
 from infra.cli.keys import make_key, publish_key
 from infra.demo.stage import TENANT, Stage
-from infra.local.state import read_state
 from infra.store import open_reader
 from tests.e2e.conftest import stage_with
-from tests.soak.outages import resident_bytes
+from tests.soak.memory import MAX_DESCRIPTORS_MORE, OUR_OWN, Watched, room, warm_up
 from tests.soak.stack import Victims
 from tests.soak.trial import SETTINGS, ports_of_its_own
 from tests.soak.verdict import num_set_aside
@@ -34,52 +32,11 @@ EVENTS_EACH = 10
 BATCH = 1_000
 #: The load pauses while more is on its way: the disk of the log is not what is tested.
 MAX_BACKLOG = 50_000
-MAX_DESCRIPTORS_MORE = 64
 #: Of a process beyond what its state needs: queues, batches and the heap's own fragments.
 MAX_GROWTH_BYTES = 150 * 1024**2
-#: The store merges parts and caches pages as it likes, the broker maps its logs.
-OUR_OWN = ("gateway", "redaction", "assembly", "sink")
 #: State of 100,000 open trajectories in assembly, and what redaction keeps of their steps.
 STATE_BYTES = {"assembly": 2_500, "redaction": 1_500}
-_LOOK_SECONDS = 5.0
-_REST_SECONDS = 3600.0
 TIME = "2026-01-01T00:00:00Z"
-
-
-@dataclass
-class Process:
-    """What one process took: after a warm-up, at most, and in the end."""
-
-    bytes_before: int
-    descriptors_before: int
-    most_bytes: int = 0
-    most_descriptors: int = 0
-
-
-@dataclass
-class Watched:
-    """The processes of a stack, looked at again and again."""
-
-    data_dir: Path
-    processes: dict[str, Process] = field(default_factory=dict)
-
-    def look(self) -> None:
-        """Note what each takes now."""
-        state = read_state(self.data_dir)
-        for child in state.children if state else ():
-            if child.pid is None:
-                continue
-            now = resident_bytes(child.pid), num_descriptors(child.pid)
-            process = self.processes.setdefault(child.name, Process(*now))
-            process.most_bytes = max(process.most_bytes, now[0])
-            process.most_descriptors = max(process.most_descriptors, now[1])
-
-
-def num_descriptors(pid: int) -> int:
-    try:
-        return len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 - names alone are asked for
-    except FileNotFoundError:
-        return 0
 
 
 def tiny(number: int) -> dict[str, Any]:
@@ -110,18 +67,6 @@ async def post_all(stage: Stage, key: str, watched: Watched, victims: Victims) -
     await room(victims, watched, 0)
 
 
-async def room(victims: Victims, watched: Watched, allowed: int) -> None:
-    """Wait until no more than so much is on its way."""
-    began = time.monotonic()
-    while time.monotonic() - began < _REST_SECONDS:
-        backlog = await asyncio.to_thread(victims.backlog)
-        watched.look()
-        if backlog is not None and backlog.total <= allowed:
-            return
-        await asyncio.sleep(_LOOK_SECONDS)
-    raise AssertionError("the events are not processed in time")
-
-
 def test_a_million_tiny_events_take_bounded_memory_and_no_descriptors(tmp_path: Path) -> None:
     with stage_with(
         tmp_path / "stack", [], SETTINGS, "tests.soak.model", ports_of_its_own()
@@ -140,13 +85,8 @@ def test_a_million_tiny_events_take_bounded_memory_and_no_descriptors(tmp_path: 
             )
         set_aside = num_set_aside(stage.bus)
         logs = sum(file.stat().st_size for file in (tmp_path / "stack" / "logs").iterdir())
-    sys.stdout.write(json.dumps({
-        "events": NUM_EVENTS, "seconds": round(seconds), "log bytes": logs,
-        "processes": {name: {
-            "mb": [p.bytes_before // 10**6, p.most_bytes // 10**6],
-            "descriptors": [p.descriptors_before, p.most_descriptors],
-        } for name, p in watched.processes.items()},
-    }, indent=1) + "\n")  # fmt: skip
+    told = {"events": NUM_EVENTS, "seconds": round(seconds), "log bytes": logs}
+    sys.stdout.write(f"{json.dumps(told)}\n{watched.told()}\n")
     number = NUM_EVENTS // EVENTS_EACH
     assert (row["steps"], row["rewards"], row["rewarded"]) == (number, number, number)
     assert set_aside == 0
@@ -156,16 +96,3 @@ def test_a_million_tiny_events_take_bounded_memory_and_no_descriptors(tmp_path: 
         assert process.most_bytes - process.bytes_before < allowed, name
         more = process.most_descriptors - process.descriptors_before
         assert more <= MAX_DESCRIPTORS_MORE, name
-
-
-async def warm_up(stage: Stage, key: str) -> None:
-    """Until the gateway knows the key; an empty list is refused without a trace."""
-    headers = {"x-headrace-key": key, "content-type": "application/json"}
-    deadline = time.monotonic() + 60.0
-    async with aiohttp.ClientSession(headers=headers) as http:
-        while time.monotonic() < deadline:
-            async with http.post(f"{stage.target.gateway_url}/v1/events", data=b"[]") as answer:
-                if answer.status == 422:
-                    return
-            await asyncio.sleep(0.1)
-    raise AssertionError("the gateway does not know the key")

@@ -10,6 +10,7 @@ import pytest
 from faust.types import TP
 from faust.types.tuples import ConsumerMessage
 
+from streams.runtime import handover
 from streams.runtime.handover import Handover
 
 IN = TP("in", 0)
@@ -131,3 +132,23 @@ async def test_while_listeners_change_the_way_of_faust_waits_for_them(world: Wor
     async with world.app.topics._tp_to_callback_lock:
         await world.handover(message())
     assert world.conducted == [7]
+
+
+async def test_no_more_is_taken_for_a_stream_before_which_many_bytes_wait(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handover, "MAX_WAITING_BYTES", 6)
+    other = TP("other", 0)
+    for offset in range(3):  # two bytes each
+        assert world.handover.with_room([IN, other]) == {IN, other}
+        await world.handover(message(offset))
+    assert world.handover.with_room([IN, other]) == {other}
+    world.channel.queue.get_nowait()
+    assert world.handover.with_room([IN]) == {IN}
+
+
+async def test_state_is_read_whatever_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handover, "MAX_WAITING_BYTES", 0)
+    assert world.handover.with_room([IN]) == set()
+    world.states.add(IN)
+    assert world.handover.with_room([IN]) == {IN}
