@@ -11,20 +11,22 @@ from typing import Any
 
 #: Records of one lot at most. Other tasks of the loop wait so long.
 MAX_LOT = 100
+#: Of their values. The record that crosses it still belongs to the lot: it waits beside the inbox.
+MAX_LOT_BYTES = 1024**2
 
 
 async def lots(stream: Any) -> AsyncIterator[list[Any]]:
     """The stream's events in order. It must not acknowledge by itself, nor change values."""
     async for first in stream.events():
-        yield [first, *_behind(stream)]
+        yield [first, *_behind(stream, MAX_LOT_BYTES - _num_bytes(first))]
 
 
-def _behind(stream: Any) -> list[Any]:
+def _behind(stream: Any, left_bytes: int) -> list[Any]:
     """What lies in the stream's channel, told to Faust as its iterator does."""
     app, queue = stream.app, stream.channel.queue
     taken: list[Any] = []
     # An error in the channel is its iterator's to raise, after what was taken before.
-    while not queue.empty() and not queue._errors and len(taken) < MAX_LOT - 1:
+    while not queue.empty() and not queue._errors and len(taken) < MAX_LOT - 1 and left_bytes > 0:
         event = queue.get_nowait()
         message = event.message
         is_current = message.generation_id == app.consumer_generation_id
@@ -36,4 +38,9 @@ def _behind(stream: Any) -> list[Any]:
             app.sensors.on_message_in(message.tp, message.offset, message)
         app.sensors.on_stream_event_in(message.tp, message.offset, stream, event)
         taken.append(event)
+        left_bytes -= _num_bytes(event)
     return taken
+
+
+def _num_bytes(event: Any) -> int:
+    return len(event.value or b"")

@@ -103,13 +103,19 @@ async def test_all_that_lies_there_comes_at_once() -> None:
         assert list(map(len, await world.lots(MAX_LOT + 5))) == [MAX_LOT, 5]
 
 
+async def test_large_records_come_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.runtime.lots.MAX_LOT_BYTES", 3)  # each has one
+    with closing(World([CURRENT] * 7)) as world:
+        assert await world.lots(7) == [[0, 1, 2], [3, 4, 5], [6]]
+
+
 async def test_what_lay_there_when_the_flow_stopped_does_not_come() -> None:
     """It is fetched again, so it would come twice."""
     with closing(World([CURRENT] * 4)) as world:
         event = await anext(aiter(world.stream.events()))
         world.app.flow_control.suspend()
         assert event.message.offset == 0
-        assert _behind(world.stream) == []
+        assert _behind(world.stream, 1) == []
         assert world.told()[:2] == ([0], [0])
 
 
@@ -125,6 +131,6 @@ async def test_an_error_in_the_channel_comes_after_what_was_taken() -> None:
 async def test_an_error_that_lies_there_ends_a_lot() -> None:
     with closing(World([CURRENT] * 2)) as world:
         await world.stream.channel.queue.throw(ConnectionError())
-        assert _behind(world.stream) == []
+        assert _behind(world.stream, 1) == []
         with pytest.raises(ConnectionError):
             await world.events(1)
