@@ -67,7 +67,8 @@ def release(
 ) -> None:
     """Let redaction try again, once the cause is repaired. Nothing passes without redaction.
 
-    A record that it is still unsure of comes back under a new id. The decision is recorded.
+    A record that it is still unsure of comes back under a new id. The decision is recorded. Run it
+    where the blob store is: large bodies of the records then stay as long as new ones.
 
     Example: headrace quarantine release --all --reason detector_timeout --why "model reloaded"
     """

@@ -10,6 +10,8 @@ from typing import Any
 
 from aiokafka.consumer import fetcher
 
+from streams.runtime.sizes import num_bytes_of
+
 #: Of one partition. The record that crosses it still belongs to it.
 MAX_TAKEN_BYTES = 4 * 1024**2
 MAX_TAKEN_RECORDS = 4_000
@@ -29,7 +31,7 @@ class PartlyTaken(fetcher.FetchResult):  # type: ignore[misc]  # aiokafka has no
         taken: list[Any] = []
         for record in self._partition_records:
             taken.append(record)
-            num_bytes += len(record.key or b"") + len(record.value or b"")
+            num_bytes += num_bytes_of(record)
             if len(taken) >= places or num_bytes >= MAX_TAKEN_BYTES:
                 self._update_position()
                 return taken

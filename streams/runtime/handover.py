@@ -10,6 +10,8 @@ from typing import Any
 
 from faust.events import Event
 
+from streams.runtime.sizes import num_bytes_of
+
 #: Of keys and values in a stream's channel, beyond which nothing more is fetched for it.
 MAX_WAITING_BYTES = 16 * 1024**2
 
@@ -62,5 +64,4 @@ class Handover:
 
 def _num_bytes(queue: Any) -> int:
     """Keys and values of what waits; some hundred records at most."""
-    events = queue._queue
-    return sum(len(event.key or b"") + len(event.value or b"") for event in events)
+    return sum(map(num_bytes_of, queue._queue))

@@ -20,6 +20,7 @@ import structlog
 from schemas.bus import Position, Received
 from schemas.bus.api import Admin
 from schemas.errors import TransientError
+from streams.runtime.sizes import num_bytes_of
 
 log = structlog.get_logger()
 
@@ -61,7 +62,7 @@ class Held:
     @property
     def num_bytes(self) -> int:
         """Of key and value."""
-        return len(self.record.key or b"") + len(self.record.value or b"")
+        return num_bytes_of(self.record)
 
     @property
     def position(self) -> Position:

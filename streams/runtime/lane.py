@@ -26,6 +26,7 @@ from schemas.telemetry import Metrics
 from schemas.tracing import carried
 from streams.runtime.crashes import CrashLedger
 from streams.runtime.holds import Held, Holds, LogEnds
+from streams.runtime.sizes import num_bytes_of
 
 log = structlog.get_logger()
 
@@ -331,7 +332,7 @@ def _refuse_oversized(effects: Effects | Hold) -> None:
         return
     for output in effects.outputs:
         limit = _MAX_BYTES.get(output.topic, _DEFAULT_MAX_BYTES)
-        if len(output.key or b"") + len(output.value or b"") > limit - _FRAMING_BYTES:
+        if num_bytes_of(output) > limit - _FRAMING_BYTES:
             raise PermanentError(Reason.OVERSIZED)
     for key, value in effects.state:
         if len(key.encode()) + len(value or b"") > _DEFAULT_MAX_BYTES - _FRAMING_BYTES:

@@ -9,16 +9,18 @@ that it was taken and waits for its acknowledgement.
 from collections.abc import AsyncIterator
 from typing import Any
 
+from streams.runtime.sizes import num_bytes_of
+
 #: Records of one lot at most. Other tasks of the loop wait so long.
 MAX_LOT = 100
-#: Of their values. The record that crosses it still belongs to the lot: it waits beside the inbox.
+#: Of their keys and values. The record that crosses it still belongs to the lot.
 MAX_LOT_BYTES = 1024**2
 
 
 async def lots(stream: Any) -> AsyncIterator[list[Any]]:
     """The stream's events in order. It must not acknowledge by itself, nor change values."""
     async for first in stream.events():
-        yield [first, *_behind(stream, MAX_LOT_BYTES - _num_bytes(first))]
+        yield [first, *_behind(stream, MAX_LOT_BYTES - num_bytes_of(first))]
 
 
 def _behind(stream: Any, left_bytes: int) -> list[Any]:
@@ -38,9 +40,5 @@ def _behind(stream: Any, left_bytes: int) -> list[Any]:
             app.sensors.on_message_in(message.tp, message.offset, message)
         app.sensors.on_stream_event_in(message.tp, message.offset, stream, event)
         taken.append(event)
-        left_bytes -= _num_bytes(event)
+        left_bytes -= num_bytes_of(event)
     return taken
-
-
-def _num_bytes(event: Any) -> int:
-    return len(event.value or b"")

@@ -12,6 +12,7 @@ from schemas.bus import Position, Received
 from schemas.errors import TransientError
 from schemas.telemetry import Metrics
 from schemas.tracing import Tracing, traced
+from streams.runtime.sizes import num_bytes_of
 
 log = structlog.get_logger()
 
@@ -285,11 +286,6 @@ class _Entry(NamedTuple):
     record: Received
     event: Any
     tenure: int
-
-
-def num_bytes_of(record: Received) -> int:
-    """Key and value."""
-    return len(record.key or b"") + len(record.value or b"")
 
 
 def _coordinates(record: Received) -> tuple[str, int, int]:

@@ -1,4 +1,4 @@
-"""Calls with large contexts that come faster than they are processed.
+"""Steps with large texts that come faster than they are processed.
 
 They lie compressed in the log, where a fetch holds hundreds of them; each process takes a bounded
 part of them into memory. `HEADRACE_TEST_LARGE_EVENTS` makes it more or fewer.

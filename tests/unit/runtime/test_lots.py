@@ -104,7 +104,7 @@ async def test_all_that_lies_there_comes_at_once() -> None:
 
 
 async def test_large_records_come_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams.runtime.lots.MAX_LOT_BYTES", 3)  # each has one
+    monkeypatch.setattr("streams.runtime.lots.MAX_LOT_BYTES", 6)  # each has two
     with closing(World([CURRENT] * 7)) as world:
         assert await world.lots(7) == [[0, 1, 2], [3, 4, 5], [6]]
 
